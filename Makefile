@@ -1,0 +1,71 @@
+# Everything a newcomer or CI needs. `make` alone lists the targets.
+
+VENV := .venv
+BIN  := $(VENV)/bin
+RUN  := $(VENV)/.installed-run
+DEV  := $(VENV)/.installed-dev
+
+# The pip package brings its own Spark, and Spark's workers must run the Python of this environment.
+unexport SPARK_HOME
+export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
+
+# Starts a command with a Java that can run Spark; tools/java.sh looks for one and installs it if it may.
+WITH_JAVA = JAVA_HOME=$$(tools/java.sh) && export JAVA_HOME &&
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-all check bench format clean
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
+
+demo: $(RUN)  ## set up and run a live job on generated bids (about two minutes)
+	@$(WITH_JAVA) $(BIN)/midstream demo
+
+test: $(DEV)  ## set up and run the test suite and the examples in the docstrings
+	@$(WITH_JAVA) $(BIN)/pytest -m "not slow" && $(BIN)/pytest --doctest-modules src/midstream
+
+test-all: check $(DEV)  ## the checks and every test, the slow ones too
+	@$(WITH_JAVA) $(BIN)/pytest && $(BIN)/pytest --doctest-modules src/midstream
+
+check: $(DEV)  ## lint, format, types, layers: what CI runs before the tests
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/pytest -q tests/unit/test_layers.py
+
+bench: $(DEV)  ## measure throughput and epoch time; records go to bench-results/
+	@mkdir -p bench-results
+	@$(WITH_JAVA) $(BIN)/midstream bench throughput --json bench-results/throughput.json \
+	  && $(BIN)/midstream bench epoch --json bench-results/epoch.json
+
+format: $(DEV)  ## fix what ruff can fix, and format
+	@$(BIN)/ruff check --fix --exit-zero .
+	@$(BIN)/ruff format .
+
+clean:  ## remove all that was made here, the virtual environment too
+	rm -rf $(VENV) build dist bench-results spark-warehouse metastore_db derby.log
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The environment is installed again whenever pyproject.toml changes. What `dev` installs includes what `run` needs.
+$(RUN): pyproject.toml | $(BIN)/pip
+	@echo "installing Midstream and PySpark into $(VENV) (takes about a minute)"
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -e .
+	@touch $@
+
+$(DEV): pyproject.toml | $(BIN)/pip
+	@echo "installing Midstream, PySpark and the test tools into $(VENV) (takes about a minute)"
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -e '.[dev]'
+	@touch $(RUN) $@
+
+$(BIN)/pip:
+	@for python in $(PYTHON) python3 python3.14 python3.13 python3.12 python3.11 python3.10; do \
+	  if $$python -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 10))' >/dev/null 2>&1; then \
+	    echo "making $(VENV) with $$($$python --version)"; \
+	    exec $$python -m venv $(VENV); \
+	  fi; \
+	done; \
+	echo "Midstream needs Python 3.10 or newer with its venv module, and found none." >&2; \
+	echo "Install one (Debian, Ubuntu: apt-get install python3 python3-venv; Fedora: dnf install python3;" >&2; \
+	echo "macOS: brew install python), or name one: make PYTHON=/path/to/python3 <target>" >&2; \
+	exit 1

@@ -1,0 +1,39 @@
+"""Lengths of time as users write them: "10 seconds", "5 minutes", a number of seconds, a timedelta."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+_UNITS = {
+    "microsecond": 1,
+    "millisecond": 1_000,
+    "second": 1_000_000,
+    "minute": 60_000_000,
+    "hour": 3_600_000_000,
+    "day": 86_400_000_000,
+    "week": 604_800_000_000,
+}
+_SHORT = {"us": "microsecond", "ms": "millisecond", "s": "second", "sec": "second", "m": "minute", "min": "minute"}
+_SHORT |= {"h": "hour", "d": "day", "w": "week"}
+
+Duration = str | int | float | timedelta
+
+
+def micros(duration: Duration) -> int:
+    """Turn a length of time into microseconds.
+
+    >>> micros("1.5 seconds"), micros("10 min"), micros(2), micros(timedelta(milliseconds=5))
+    (1500000, 600000000, 2000000, 5000)
+    """
+    if isinstance(duration, timedelta):
+        return duration // timedelta(microseconds=1)
+    if isinstance(duration, (int, float)):
+        return round(duration * 1_000_000)
+    match = re.fullmatch(r"\s*([0-9.]+)\s*([a-zA-Z]+)\s*", duration)
+    if match:
+        word = match[2].lower()
+        unit = _UNITS.get(_SHORT.get(word, word.rstrip("s") or word))
+        if unit:
+            return round(float(match[1]) * unit)
+    raise ValueError(f"not a length of time: {duration!r}; write for example '10 seconds', '5 min' or 2.5")

@@ -1,0 +1,68 @@
+"""What happens in an epoch, told as values: listeners (progress displays, tests, metrics) receive them in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+
+
+class Step(Enum):
+    """The steps of an epoch that leave a durable trace, in order."""
+
+    JOURNAL = "journal"  # the plan version, clock and seed of the epoch are journalled
+    RUN = "run"  # the Spark jobs: change logs are written, sinks are staged
+    COMMIT = "commit"  # the commit record is written
+    PUBLISH = "publish"  # the sinks publish
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """A step is about to begin."""
+
+    step: Step
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class After:
+    """A step is done."""
+
+    step: Step
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """The rows of one sink are staged."""
+
+    epoch: int
+    sink: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rerun:
+    """An epoch failed and is run again."""
+
+    epoch: int
+    attempt: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The report of a committed epoch."""
+
+    epoch: int
+    version: int
+    clock: str
+    rows: dict[str, int]  # operator id -> rows that reached its slots
+    keys: dict[str, int]  # operator id -> keys touched
+    watermarks: dict[str, str | None]
+    log_bytes: int
+    snapshots: int
+    durations: dict[str, float] = field(default_factory=dict)  # seconds per step, and "total"
+
+
+Event = Before | After | Staged | Rerun | Progress
+Listener = Callable[[Event], None]

@@ -1,0 +1,39 @@
+"""What an exception out of Spark means: the user's error under many lines of two languages, or one worth another try."""
+
+from __future__ import annotations
+
+import re
+
+from midstream import errors
+from midstream.errors import JobError, MidstreamError
+
+_OURS = re.compile(r"midstream\.errors\.(\w+): (.*?)(?:\n\s*\n|\n\tat |\Z)", re.DOTALL)
+_PYTHON = re.compile(r"(Traceback \(most recent call last\):\n.*?\n(\w[\w.]*(?:: [^\n]*)?))\n", re.DOTALL)
+
+
+def explained(error: BaseException) -> BaseException:
+    """Turn an exception of a Spark job into the error that a user can act on."""
+    if isinstance(error, MidstreamError) or not isinstance(error, Exception):
+        return error
+    text = str(error)
+    ours = _OURS.search(text)
+    if ours:
+        kind = getattr(errors, ours[1], None)
+        if isinstance(kind, type) and issubclass(kind, MidstreamError):
+            return kind(ours[2].strip())
+    if "No space left on device" in text or "Disk quota exceeded" in text:
+        return errors.CheckpointError(
+            "the disk is full. Free some space and start the job again with the same checkpoint; nothing that was "
+            f"committed is lost ({text.strip().splitlines()[0]})"
+        )
+    python = _PYTHON.findall(text + "\n")
+    if python:
+        return JobError(f"the job's own code failed: {python[-1][1]}\n{python[-1][0]}")
+    return JobError(f"the epoch failed: {text.strip() or type(error).__name__}")
+
+
+def is_final(error: BaseException) -> bool:
+    """Tell whether running the epoch again would only fail again: errors that Midstream has diagnosed."""
+    found = explained(error)
+    final = (errors.SchemaError, errors.StateError, errors.CheckpointError, errors.PlanError, errors.SinkError)
+    return isinstance(found, final) or not isinstance(error, Exception)

@@ -1,0 +1,202 @@
+"""What the user writes: a flow of streams between sources and sinks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from midstream import plan as p
+from midstream.code import capture
+from midstream.durations import Duration, micros
+from midstream.errors import PlanError
+from midstream.functions import KeyedFunction, state_fields
+from midstream.plan import AggregateSpec, AnyOperator, Plan
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+    from midstream.job import Job
+    from midstream.sinks.base import Sink
+
+
+@dataclass(frozen=True, slots=True)
+class Trigger:
+    """When an epoch begins."""
+
+    interval: int = 1_000_000  # microseconds
+    once: bool = False  # take what is there, then end
+    end_of_input: bool = False  # after that nothing will ever follow: fire every timer
+
+
+def every(interval: Duration) -> Trigger:
+    """Begin an epoch in this interval, if there is something to do; 0 means as fast as possible."""
+    return Trigger(interval=micros(interval))
+
+
+def available_now(*, end_of_input: bool = False) -> Trigger:
+    """Process what is there in as many epochs as the sources ask for, then end.
+
+    With `end_of_input` the job is over for good: one last epoch runs in which the watermark passes the end of time,
+    so that every timer fires.
+    """
+    return Trigger(interval=0, once=True, end_of_input=end_of_input)
+
+
+class Flow:
+    """A named set of streams; `start` makes it a job.
+
+    Promised: nothing runs before `start`, and `start` refuses a flow that cannot work, saying why.
+
+    >>> flow = Flow("empty")
+    >>> flow.plan().name
+    'empty'
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.sources: dict[str, DataFrame] = {}
+        self._operators: list[AnyOperator] = []
+
+    def source(self, id: str, frame: DataFrame) -> Stream:
+        """Add a source: any streaming DataFrame without stateful operators."""
+        if not getattr(frame, "isStreaming", False):
+            raise PlanError(f"source {id!r} must be a streaming DataFrame (spark.readStream...), not a batch one")
+        self.sources[id] = frame
+        schema = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in frame.schema)
+        return self._add(p.Source(id=id, schema=schema))
+
+    def union(self, id: str, *streams: Stream) -> Stream:
+        """Put streams of one schema together."""
+        return self._add(p.Union(id=id, inputs=tuple(stream.id for stream in streams)))
+
+    def plan(self) -> Plan:
+        """Give the flow in its frozen form."""
+        return Plan(name=self.name, operators=tuple(self._operators))
+
+    def start(
+        self,
+        checkpoint: str | PathLike[str],
+        *,
+        trigger: Trigger | None = None,
+        on_drift: str = "fail",
+        savepoint: str | PathLike[str] | None = None,
+        groups: int | None = None,
+        **options: Any,
+    ) -> Job:
+        """Start the flow as a job, or go on with the job of this checkpoint.
+
+        Args:
+            checkpoint: directory of the job: a path, or a URI that both Spark and `pyarrow.fs` know.
+            trigger: `every("1 second")` (the default) or `available_now()`.
+            on_drift: what to do if the flow differs from the one that the checkpoint ran last: "fail" shows the
+                difference, "keep" goes on with the old plan, "apply" goes on with this one.
+            savepoint: start a new checkpoint from this savepoint.
+            groups: number of key-groups, fixed for the job's life (128).
+            options: see `midstream.job.start`.
+        """
+        from midstream.job import start
+
+        return start(
+            self, checkpoint, trigger=trigger or every("1 second"), on_drift=on_drift, savepoint=savepoint,
+            groups=groups, **options,
+        )  # fmt: skip
+
+    def _add(self, operator: AnyOperator) -> Stream:
+        if any(known.id == operator.id for known in self._operators):
+            raise PlanError(f"the id {operator.id!r} is used twice in flow {self.name!r}; give each operator its own")
+        self._operators.append(operator)
+        return Stream(self, operator.id)
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """The output of an operator; any number of others may read it."""
+
+    flow: Flow
+    id: str
+
+    def transform(self, id: str, function: Callable[[DataFrame], DataFrame], *, per_epoch: bool = False) -> Stream:
+        """Apply a DataFrame function, in the JVM: select, filter, join with a table, UDFs.
+
+        Not promised: memory of earlier epochs. A function that aggregates, deduplicates, sorts or limits would see one
+        epoch at a time, and is refused unless `per_epoch=True` says that this is meant.
+        """
+        code = capture(function, what=f"the function of transform {id!r}", shipped=False)
+        return self.flow._add(p.Transform(id=id, inputs=(self.id,), code=code, per_epoch=per_epoch))
+
+    def map_arrow(
+        self, id: str, function: Callable[[Iterator[pa.RecordBatch]], Iterable[pa.RecordBatch]], *, schema: str
+    ) -> Stream:
+        """Apply a function to Arrow batches, on the executors."""
+        code = capture(function, what=f"the function of map_arrow {id!r}", shipped=True)
+        return self.flow._add(p.MapArrow(id=id, inputs=(self.id,), code=code, schema=schema))
+
+    def with_watermark(self, column: str, delay: Duration, *, id: str | None = None) -> Stream:
+        """Declare the event-time column, and by how much rows may come late."""
+        name = id or f"{self.id}.watermark"
+        return self.flow._add(p.Watermark(id=name, inputs=(self.id,), column=column, delay=micros(delay)))
+
+    def union(self, id: str, *others: Stream) -> Stream:
+        """Put this stream and others of its schema together."""
+        return self.flow.union(id, self, *others)
+
+    def key_by(self, *columns: str) -> KeyedStream:
+        """Group rows by columns: state, and the order of rows, are per key."""
+        if not columns:
+            raise PlanError(f"key_by on {self.id!r} needs at least one column")
+        return KeyedStream(self.flow, self.id, columns)
+
+    def sink(self, id: str, sink: Sink) -> None:
+        """Write the rows of this stream somewhere."""
+        code = capture(sink, what=f"sink {id!r}", shipped=False)
+        self.flow._add(p.Sink(id=id, inputs=(self.id,), code=code, describe=sink.describe()))
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedStream:
+    """A stream with a key."""
+
+    flow: Flow
+    input: str
+    keys: tuple[str, ...]
+
+    def process(
+        self, id: str, function: KeyedFunction, *, schema: str, slots: int = 0, order_by: str | Iterable[str] = ()
+    ) -> Stream:
+        """Apply a `KeyedFunction`; `schema` is the DDL of the rows that it yields.
+
+        Rows of a key come in the order of event time (or of `order_by`), ties in a stable order.
+        """
+        if not isinstance(function, KeyedFunction):
+            hint = f"{function.__name__}()" if isinstance(function, type) else "an instance of a subclass"
+            raise PlanError(f"process {id!r} needs a KeyedFunction: write {hint}")
+        code = capture(function, what=f"the function of operator {id!r}", shipped=True)
+        order = (order_by,) if isinstance(order_by, str) else tuple(order_by)
+        operator = p.Process(
+            id=id,
+            inputs=(self.input,),
+            code=code,
+            keys=self.keys,
+            schema=schema,
+            state=state_fields(function),
+            order_by=order,
+            slots=slots,
+        )
+        return self.flow._add(operator)
+
+    def aggregate(self, id: str, *, slots: int = 0, **aggregates: AggregateSpec) -> Stream:
+        """Keep declared aggregates per key, and give out the new values of the keys that had rows in an epoch."""
+        if not aggregates:
+            raise PlanError(f"aggregate {id!r} needs at least one, such as n=ms.count()")
+        specs = tuple(msgspec.structs.replace(spec, name=name) for name, spec in aggregates.items())
+        clash = sorted({spec.name for spec in specs} & set(self.keys))
+        if clash:
+            raise PlanError(f"aggregate {id!r}: {', '.join(clash)} is a key column; give the result another name")
+        return self.flow._add(
+            p.Aggregate(id=id, inputs=(self.input,), keys=self.keys, aggregates=specs, slots=slots)
+        )

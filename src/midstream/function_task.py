@@ -1,0 +1,172 @@
+"""The slot's task of a keyed function: the user's `process` and `on_timer`, key by key, in a deterministic order."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from midstream import code
+from midstream.code import Code
+from midstream.errors import SchemaError
+from midstream.functions import Context, KeyedFunction
+from midstream.plan import StateField
+from midstream.slot import GROUP, SLOT, SlotTask, Work
+from midstream.state.keyed import Form, GroupState
+from midstream.state.keys import KeyCodec
+from midstream.state.wire import moment_of
+
+ORDER, TIE = "_order", "_tie"
+_HIDDEN = {SLOT, GROUP, ORDER, TIE}
+_CHUNK = 1 << 16
+
+
+@dataclass(frozen=True)
+class FunctionTask(SlotTask):
+    """Calls a `KeyedFunction` for every key of a slot that has rows or timers due."""
+
+    code: Code
+    state: tuple[StateField, ...]
+    types: bytes  # Arrow schema of the state types, by field name ("name key" for the keys of a map)
+    order_by: tuple[str, ...]
+    key_schema: bytes
+
+    def work(
+        self, work: Work, rows: pa.RecordBatch, groups: npt.NDArray[np.int32], owned: frozenset[int]
+    ) -> list[pa.RecordBatch]:
+        """Process the rows and timers of a slot."""
+        function: KeyedFunction = code.load(self.code)
+        types = pa.ipc.read_schema(pa.py_buffer(self.types))
+        form = Form(self.operator, self.state, {field.name: field.type for field in types})
+        codec = KeyCodec(pa.ipc.read_schema(pa.py_buffer(self.key_schema)))
+        output = _Output(self.operator, self.output_schema())
+        sorting = self._sorting(rows)
+        rows, groups = rows.take(pa.array(sorting)), groups[sorting]
+        arranged = codec.arrange([rows.column(key) for key in self.keys], groups)
+        values = list(_as_tuples(rows.take(pa.array(arranged.order))))
+        keys = _python_keys(self.keys, [rows.column(k).take(pa.array(arranged.order[arranged.starts])) for k in self.keys])
+        edges = np.append(arranged.starts, len(values)).tolist()
+        work.report.rows, work.report.keys = len(values), len(keys)
+        work.lap("sort")
+        spans = _spans(arranged.groups)
+        for group in sorted({*spans, *(self.epoch.due & owned)}):
+            store = work.cache.bring(group)
+            work.lap("apply")
+            with store.reader() as reader:
+                state = GroupState(form, reader, self.epoch.clock)
+                context = self._context(state)
+                function._state = state
+                start, stop = spans.get(group, (0, 0))
+                state.prefetch(arranged.keys[start:stop])
+                if group in self.epoch.due and form.expires:
+                    state.expire()
+                work.lap("read")
+                for i in range(start, stop):
+                    state.bind(arranged.keys[i])
+                    context.key = keys[i]
+                    output.add(function.process(keys[i], values[edges[i] : edges[i + 1]], context))
+                    state.release()
+                self._fire(function, state, context, codec, output)
+                function._state = None
+                work.lap("process")
+                if state.changes:
+                    entries = sorted(state.changes)
+                    work.log.add(group, entries, [state.changes[entry] for entry in entries])
+                work.report.deadlines[group] = state.next_deadlines()
+                work.lap("log")
+        batches = output.batches()
+        work.lap("emit")
+        return batches
+
+    def _fire(
+        self, function: KeyedFunction, state: GroupState, context: Context, codec: KeyCodec, output: _Output
+    ) -> None:
+        due = state.take_due(self.epoch.watermark)
+        if not due:
+            return
+        keys = _python_keys(self.keys, codec.decode([key for key, _ in due]))
+        for (encoded, timer), key in zip(due, keys, strict=True):
+            state.bind(encoded)
+            context.key = key
+            output.add(function.on_timer(key, timer, context))
+            state.release()
+
+    def _context(self, state: GroupState) -> Context:
+        epoch = self.epoch
+        watermark = None if epoch.watermark is None else moment_of(epoch.watermark)
+        return Context(epoch.epoch, moment_of(epoch.clock), watermark, f"{epoch.seed}/{self.operator}", state)
+
+    def _sorting(self, rows: pa.RecordBatch) -> npt.NDArray[np.intp]:
+        if self.order_by:
+            table = pa.Table.from_batches([rows])
+            keys = [(name, "ascending") for name in (*self.order_by, TIE)]
+            return pc.sort_indices(table, sort_keys=keys).to_numpy()  # type: ignore[no-any-return]
+        tie = rows.column(TIE).to_numpy()
+        return np.lexsort((tie, rows.column(ORDER).to_numpy()) if ORDER in rows.schema.names else (tie,))
+
+
+def _spans(groups: npt.NDArray[np.int32]) -> dict[int, tuple[int, int]]:
+    """Where the keys of each group begin and end."""
+    edges = [0, *(np.flatnonzero(np.diff(groups)) + 1).tolist(), len(groups)]
+    return {int(groups[a]): (a, b) for a, b in zip(edges, edges[1:], strict=False) if b > a}
+
+
+def _as_tuples(rows: pa.RecordBatch) -> Iterator[Any]:
+    names = [name for name in rows.schema.names if name not in _HIDDEN]
+    row = namedtuple("Row", names, rename=True)  # type: ignore[misc]
+    return map(row._make, zip(*(rows.column(name).to_pylist() for name in names), strict=True))
+
+
+def _python_keys(names: tuple[str, ...], columns: list[pa.Array]) -> list[Any]:
+    """A key of one column is its value, a key of several a named tuple."""
+    if len(names) == 1:
+        return list(columns[0].to_pylist())
+    key = namedtuple("Key", names, rename=True)  # type: ignore[misc]
+    return list(map(key._make, zip(*(column.to_pylist() for column in columns), strict=True)))
+
+
+class _Output:
+    """Collects what a function yields, and checks it against the declared schema."""
+
+    def __init__(self, operator: str, schema: pa.Schema) -> None:
+        self._operator, self._schema = operator, schema
+        self._rows: list[tuple[Any, ...]] = []
+
+    def add(self, produced: Iterable[tuple[Any, ...]] | None) -> None:
+        if produced is not None:
+            self._rows.extend(produced)
+
+    def batches(self) -> list[pa.RecordBatch]:
+        return [self._batch(self._rows[at : at + _CHUNK]) for at in range(0, len(self._rows), _CHUNK)]
+
+    def _batch(self, rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
+        width = len(self._schema)
+        for row in rows:
+            if not isinstance(row, (tuple, list)) or len(row) != width:
+                raise SchemaError(
+                    f"operator {self._operator!r} yielded {row!r}, but its schema has {width} columns "
+                    f"({', '.join(self._schema.names)}); yield one tuple per output row"
+                )
+        arrays = [self._array(i, [row[i] for row in rows]) for i in range(width)]
+        return pa.record_batch(arrays, schema=self._schema)
+
+    def _array(self, at: int, values: list[Any]) -> pa.Array:
+        field = self._schema.field(at)
+        try:
+            return pa.array(values, field.type)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError):
+            for value in values:
+                try:
+                    pa.array([value], field.type)
+                except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+                    raise SchemaError(
+                        f"operator {self._operator!r} yielded {value!r} ({type(value).__name__}) for column "
+                        f"{field.name!r} of type {field.type}: {error}. Convert it, or change the declared schema"
+                    ) from None
+            raise

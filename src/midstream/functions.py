@@ -1,0 +1,227 @@
+"""Keyed functions: what a user writes to process the rows of one key, and the state it declares.
+
+State is declared as class attributes, typed by a DDL type string, and belongs to the operator's id: another class
+under the same id finds it again. While a key is processed the attributes read and write that key's state.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator, MutableMapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from midstream.durations import Duration, micros
+from midstream.errors import StateError
+
+if TYPE_CHECKING:
+    from midstream.plan import StateField
+
+
+class KeyState(Protocol):
+    """What a declared attribute needs from the engine: the state of the key at hand."""
+
+    def read(self, name: str) -> Any: ...
+    def write(self, name: str, value: Any) -> None: ...
+
+
+class StateDeclaration:
+    """The common part of `value`, `list_of` and `map_of`: a typed, named piece of state with an optional TTL."""
+
+    kind: ClassVar[str]
+    name: str = ""
+
+    def __init__(self, type: str, *, ttl: Duration | None = None) -> None:
+        self.type = type
+        self.ttl = micros(ttl) if ttl is not None else 0
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, instance: KeyedFunction | None, owner: type | None = None) -> Any:
+        if instance is None:
+            return self
+        return instance.bound_state(self.name).read(self.name)
+
+    def __set__(self, instance: KeyedFunction, value: Any) -> None:
+        instance.bound_state(self.name).write(self.name, value)
+
+
+class ValueState(StateDeclaration):
+    """One value per key."""
+
+    kind = "value"
+
+    def __init__(self, type: str, *, default: Any = None, ttl: Duration | None = None) -> None:
+        super().__init__(type, ttl=ttl)
+        if isinstance(default, (list, dict, set)):
+            raise StateError("the default of a value state must be immutable; use list or map state instead")
+        self.default = default
+
+
+class ListState(StateDeclaration):
+    """A list per key: append, iterate, `len`, index, `clear`; assign an iterable to replace it."""
+
+    kind = "list"
+
+
+class MapState(StateDeclaration):
+    """A map per key: each entry is stored, read and expired on its own."""
+
+    kind = "map"
+
+    def __init__(self, key_type: str, type: str, *, ttl: Duration | None = None) -> None:
+        super().__init__(type, ttl=ttl)
+        self.key_type = key_type
+
+
+def value(type: str, *, default: Any = None, ttl: Duration | None = None) -> Any:
+    """Declare one value per key, e.g. `total = ms.value("double", default=0.0)`."""
+    return ValueState(type, default=default, ttl=ttl)
+
+
+def list_of(type: str, *, ttl: Duration | None = None) -> Any:
+    """Declare a list per key, e.g. `recent = ms.list("long")`."""
+    return ListState(type, ttl=ttl)
+
+
+def map_of(key_type: str, type: str, *, ttl: Duration | None = None) -> Any:
+    """Declare a map per key, e.g. `seen = ms.map("string", "long", ttl="1 day")`."""
+    return MapState(key_type, type, ttl=ttl)
+
+
+@dataclass(frozen=True, slots=True)
+class Timer:
+    """A deadline of a key: `event_time` fires when the watermark passes it, `processing_time` by the clock."""
+
+    kind: str  # "event_time" | "processing_time"
+    at: datetime
+
+
+class TimerState(Protocol):
+    """What a context needs from the engine to keep timers."""
+
+    def set(self, timer: Timer) -> None: ...
+    def clear(self, timer: Timer) -> None: ...
+
+
+class Context:
+    """What a keyed function may know and do besides its state, the same in every replay of an epoch.
+
+    Promised: `epoch`, `now`, `watermark` and `random` are functions of what was journalled before the epoch ran.
+    Not promised: `now` is the epoch's clock, not the wall clock of the executor.
+    """
+
+    __slots__ = ("_seed", "_timers", "epoch", "key", "now", "watermark")
+
+    def __init__(
+        self, epoch: int, now: datetime, watermark: datetime | None, seed: str, timers: TimerState
+    ) -> None:
+        self.epoch = epoch
+        self.now = now
+        self.watermark = watermark
+        self.key: Any = None
+        self._seed = seed
+        self._timers = timers
+
+    @property
+    def random(self) -> random.Random:
+        """A generator seeded by epoch and key."""
+        return random.Random(f"{self._seed}/{self.key!r}")
+
+    def set_event_timer(self, at: datetime) -> None:
+        """Call `on_timer` once the watermark has reached `at`; setting the same timer twice is setting it once."""
+        self._timers.set(Timer("event_time", at))
+
+    def set_processing_timer(self, at: datetime) -> None:
+        """Call `on_timer` in the first epoch whose clock has reached `at`."""
+        self._timers.set(Timer("processing_time", at))
+
+    def clear_event_timer(self, at: datetime) -> None:
+        """Forget an event-time timer, if it is set."""
+        self._timers.clear(Timer("event_time", at))
+
+    def clear_processing_timer(self, at: datetime) -> None:
+        """Forget a processing-time timer, if it is set."""
+        self._timers.clear(Timer("processing_time", at))
+
+
+class KeyedFunction:
+    """Process the rows of one key at a time, with state.
+
+    Promised: in an epoch `process` is called once per key that has rows, with its rows in a deterministic order
+    (event time, then a stable tie-break), before `on_timer` is called for the timers that are due. State written
+    is kept if and only if the epoch commits.
+    Not promised: attributes other than declared state do not outlive an epoch.
+
+    Example: a running total per key.
+
+        class Total(ms.KeyedFunction):
+            total = ms.value("double", default=0.0)
+
+            def process(self, key, rows, ctx):
+                self.total += sum(row.price for row in rows)
+                yield key, self.total
+    """
+
+    _state: KeyState | None = None
+
+    def process(self, key: Any, rows: list[Any], ctx: Context) -> Iterable[tuple[Any, ...]] | None:
+        """Handle this epoch's rows of a key; yield output rows as tuples."""
+        raise NotImplementedError(f"{type(self).__name__} has no process(key, rows, ctx) method")
+
+    def on_timer(self, key: Any, timer: Timer, ctx: Context) -> Iterable[tuple[Any, ...]] | None:
+        """Handle a timer that is due; yield output rows as tuples."""
+        return None
+
+    def bound_state(self, name: str) -> KeyState:
+        """Give the state of the key at hand; only the engine binds it."""
+        if self._state is None:
+            raise StateError(
+                f"{type(self).__name__}.{name} was read outside process() or on_timer(): "
+                "state exists only while a key is being processed"
+            )
+        return self._state
+
+    @classmethod
+    def declarations(cls) -> dict[str, StateDeclaration]:
+        """List the declared state by name, base classes first, in the order of declaration."""
+        found: dict[str, StateDeclaration] = {}
+        for base in reversed(cls.__mro__):
+            found.update((n, d) for n, d in vars(base).items() if isinstance(d, StateDeclaration))
+        return found
+
+
+def state_fields(function: KeyedFunction) -> tuple[StateField, ...]:
+    """Describe a function's declared state as plain data for the plan."""
+    from midstream.plan import StateField
+
+    return tuple(
+        StateField(
+            name=name,
+            kind=declared.kind,
+            type=declared.type,
+            key_type=getattr(declared, "key_type", ""),
+            default=getattr(declared, "default", None),
+            ttl=declared.ttl,
+        )
+        for name, declared in type(function).declarations().items()
+    )
+
+
+__all__ = [
+    "Context",
+    "Iterator",
+    "KeyedFunction",
+    "ListState",
+    "MapState",
+    "MutableMapping",
+    "StateDeclaration",
+    "Timer",
+    "ValueState",
+    "list_of",
+    "map_of",
+    "state_fields",
+    "value",
+]

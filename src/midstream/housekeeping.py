@@ -1,0 +1,94 @@
+"""After the commit: choose snapshots, delete what no retained epoch needs — within a budget, so that no epoch is slow."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+
+from midstream import storage as layout
+from midstream.journal import Commit, Journal, OperatorState
+from midstream.retention import oldest_needed, snapshots_due
+from midstream.state.changelog import Report
+
+
+class Housekeeping:
+    """Keeps a checkpoint small."""
+
+    def __init__(self, journal: Journal, keep: int, budget: int) -> None:
+        self.log_bytes = 0  # of the last epoch
+        self._journal = journal
+        self._storage = journal.storage
+        self._keep = keep
+        self._budget = budget
+        self._logged: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))  # operator -> group -> entries
+        self._snapshots: dict[str, dict[int, str]] = defaultdict(dict)  # operator -> group -> path of the newest
+        self._doomed: deque[tuple[int, str]] = deque()  # (epoch after which to delete, path)
+        self._deleted_before = 0
+        self._pinned: list[int] = []  # epochs that a savepoint reads
+
+    def pin(self, epoch: int) -> None:
+        """Keep what an epoch needs until it is unpinned."""
+        self._pinned.append(min(epoch, self._deleted_before))
+
+    def unpin(self, epoch: int) -> None:
+        """Let go of the oldest pin."""
+        self._pinned.pop()
+
+    def snapshots_due(self, operator: str, state: OperatorState, epoch: int) -> list[int]:
+        """Choose the groups to snapshot in an epoch."""
+        budget = self._budget + self.log_bytes // 4
+        return snapshots_due(state, epoch, self._logged[operator], budget)
+
+    def after(self, commit: Commit, reports: dict[str, list[Report]]) -> None:
+        """Tidy up after an epoch."""
+        self.log_bytes = 0
+        for operator, found in reports.items():
+            for report in found:
+                for group, changes in report.groups:
+                    self._logged[operator][group] += changes * 32
+                    self.log_bytes += changes * 32
+                for group, _, _, path, _, _ in report.snapshots:
+                    self._logged[operator][group] = 0
+                    before = self._snapshots[operator].get(group)
+                    if before is not None:
+                        self._doomed.append((commit.epoch + self._keep, before))
+                    self._snapshots[operator][group] = path
+        while self._doomed and self._doomed[0][0] <= min([commit.epoch, *self._pinned]):
+            self._storage.delete(self._doomed.popleft()[1])
+        self._forget(commit)
+        for staged in commit.sinks:
+            self._storage.delete(layout.spool_directory(staged.sink, commit.epoch - 1))
+
+    def _forget(self, commit: Commit) -> None:
+        oldest = min([oldest_needed(commit, self._keep), *self._pinned])
+        if oldest <= self._deleted_before:
+            return
+        for operator in commit.operators:
+            for epoch in range(self._deleted_before, oldest):
+                self._storage.delete(layout.log_directory(operator, epoch))
+        self._journal.forget(oldest)
+        self._deleted_before = oldest
+
+    def sweep(self, commit: Commit) -> None:
+        """After a restart: delete what no record names — runs that never committed, snapshots nobody counts."""
+        records = [layout.epoch_of(n) for n in self._storage.list(layout.COMMITS) if n.endswith(".json")]
+        self._deleted_before = min(records, default=0)
+        named: set[str] = set()
+        for epoch in records:
+            for state in self._journal.commit(epoch).operators.values():
+                named.update(log.path for log in state.logs)
+                named.update(snapshot.path for snapshot in state.snapshots if snapshot is not None)
+        for operator, state in commit.operators.items():
+            root = layout.log_directory(operator, 0).rsplit("/", 1)[0]
+            for epoch_name in self._storage.list(root):
+                for run in self._storage.list(f"{root}/{epoch_name}"):
+                    for name in self._storage.list(f"{root}/{epoch_name}/{run}"):
+                        if f"{root}/{epoch_name}/{run}/{name}" not in named:
+                            self._storage.delete(f"{root}/{epoch_name}/{run}/{name}")
+            for group in range(len(state.snapshots)):
+                directory = layout.snapshot_directory(operator, group)
+                for name in self._storage.list(directory):
+                    if f"{directory}/{name}" not in named:
+                        self._storage.delete(f"{directory}/{name}")
+                reference = state.snapshots[group]
+                if reference is not None:
+                    self._snapshots[operator][group] = reference.path

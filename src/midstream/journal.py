@@ -1,0 +1,215 @@
+"""What is written down: the identity of a checkpoint, its plans, the intent and the commit record of each epoch.
+
+The commit record is the only truth: what is durable is exactly what the newest record and its ancestors name.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sys
+from typing import Any
+
+import msgspec
+
+from midstream import plan as plans
+from midstream import storage as layout
+from midstream.errors import CheckpointError
+from midstream.plan import Plan
+from midstream.sinks.base import Staged
+from midstream.storage import Storage
+
+FORMAT = 1
+
+
+class Identity(msgspec.Struct, frozen=True, kw_only=True):
+    """What a checkpoint is: written once."""
+
+    format: int
+    job: str
+    groups: int
+
+
+class Intent(msgspec.Struct, frozen=True, kw_only=True):
+    """What was decided before an epoch ran, so that a replay decides the same."""
+
+    epoch: int
+    version: int  # of the plan
+    clock: int  # microseconds since 1970
+    seed: str
+
+
+class LogRef(msgspec.Struct, frozen=True, array_like=True):
+    """A committed change log."""
+
+    slot: int
+    path: str
+    size: int
+    groups: tuple[tuple[int, int], ...]  # (group, changes), in the order of the file's batches
+
+
+class SnapshotRef(msgspec.Struct, frozen=True, array_like=True):
+    """A snapshot of a group as of a committed epoch."""
+
+    epoch: int
+    commit: str
+    path: str
+    size: int
+    checksum: int
+
+
+class OperatorState(msgspec.Struct, frozen=True, kw_only=True):
+    """What a commit record says of one keyed operator; `None` stands for "never"."""
+
+    logs: tuple[LogRef, ...] = ()
+    changed: tuple[tuple[int, str] | None, ...] = ()  # group -> (epoch, commit) of its last change
+    snapshots: tuple[SnapshotRef | None, ...] = ()  # group -> its newest snapshot
+    deadlines: dict[int, tuple[int | None, int | None]] = {}  # group -> next (event, processing) deadline
+
+
+class Commit(msgspec.Struct, frozen=True, kw_only=True):
+    """The record that makes an epoch durable."""
+
+    epoch: int
+    id: str
+    parent: str
+    version: int
+    clock: int
+    offsets: tuple[str, ...]
+    operators: dict[str, OperatorState] = {}
+    sinks: tuple[Staged, ...] = ()
+    event_times: dict[str, int] = {}  # watermark operator -> greatest event time seen, microseconds
+    final: bool = False  # the input has ended: no epoch follows
+    written: str = ""
+
+
+class Lease:
+    """Holds a checkpoint for one driver.
+
+    Promised on a local disk: exact, and released when the process dies. Elsewhere Spark's own offset log is what a
+    second driver trips over.
+    """
+
+    def __init__(self, storage: Storage) -> None:
+        self._file: Any = None
+        if not storage.is_local:
+            return
+        os.makedirs(storage.root, exist_ok=True)
+        self._file = open(storage.path(layout.LEASE), "a+")  # noqa: SIM115 - held for the life of the job
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._file.seek(0)
+            holder = self._file.read().strip() or "another process"
+            self._file.close()
+            raise CheckpointError(
+                f"the checkpoint {storage.root} is in use by {holder}: one driver at a time. "
+                "Stop that job first, or give this one a checkpoint of its own"
+            ) from None
+        self._file.truncate(0)
+        self._file.write(f"process {os.getpid()} ({os.path.basename(sys.argv[0]) or 'python'})")
+        self._file.flush()
+
+    def release(self) -> None:
+        """Give the checkpoint free."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+class Journal:
+    """Reads and writes the records of one checkpoint."""
+
+    def __init__(self, storage: Storage) -> None:
+        self.storage = storage
+
+    def identity(self) -> Identity | None:
+        """Read what the checkpoint is, `None` if it is new; refuse one of an unknown format."""
+        if not self.storage.exists(layout.IDENTITY):
+            if self.storage.list(layout.COMMITS) or self.storage.list(layout.SPARK):
+                raise CheckpointError(
+                    f"{self.storage.root} has files of a job but no {layout.IDENTITY}: it is damaged, or it is a plain "
+                    "Spark checkpoint. Give the job an empty directory, or restore the file from a copy"
+                )
+            return None
+        text = self.storage.read(layout.IDENTITY)
+        known = _decoded(text, dict[str, Any], self.storage.path(layout.IDENTITY)).get("format")
+        if known != FORMAT:
+            raise CheckpointError(
+                f"the checkpoint {self.storage.root} has format {known}, this Midstream reads format {FORMAT}. "
+                "Write a savepoint with the version that made it, and start from that"
+            )
+        return _decoded(text, Identity, self.storage.path(layout.IDENTITY))
+
+    def create(self, job: str, groups: int) -> Identity:
+        """Make a new checkpoint."""
+        identity = Identity(format=FORMAT, job=job, groups=groups)
+        self.storage.write(layout.IDENTITY, msgspec.json.encode(identity))
+        return identity
+
+    def write_plan(self, plan: Plan) -> None:
+        """Keep a plan version."""
+        self.storage.write(layout.plan_file(plan.version), plans.encode(plan))
+
+    def newest_plan(self) -> Plan | None:
+        """Read the plan of the highest version."""
+        names = [name for name in self.storage.list(layout.PLANS) if name.endswith(".json")]
+        return self.plan(int(names[-1][1:-5])) if names else None
+
+    def plan(self, version: int) -> Plan:
+        """Read a plan version."""
+        path = layout.plan_file(version)
+        try:
+            return plans.decode(self.storage.read(path))
+        except (FileNotFoundError, msgspec.MsgspecError) as error:
+            raise CheckpointError(f"plan version {version} cannot be read from {self.storage.path(path)}: {error}") from error
+
+    def intent(self, epoch: int) -> Intent | None:
+        """Read what was decided for an epoch, if it was."""
+        path = layout.journal_file(epoch)
+        if not self.storage.exists(path):
+            return None
+        return _decoded(self.storage.read(path), Intent, self.storage.path(path))
+
+    def write_intent(self, intent: Intent) -> None:
+        """Write down what is decided for an epoch, before it runs."""
+        self.storage.write(layout.journal_file(intent.epoch), msgspec.json.encode(intent))
+
+    def commit(self, epoch: int) -> Commit:
+        """Read a commit record."""
+        path = layout.commit_file(epoch)
+        return _decoded(self.storage.read(path), Commit, self.storage.path(path))
+
+    def newest_commit(self) -> Commit | None:
+        """Read the newest commit record."""
+        names = [name for name in self.storage.list(layout.COMMITS) if name.endswith(".json")]
+        return self.commit(layout.epoch_of(names[-1])) if names else None
+
+    def write_commit(self, commit: Commit) -> None:
+        """Commit an epoch: one atomic write."""
+        self.storage.write(layout.commit_file(commit.epoch), msgspec.json.encode(commit))
+
+    def offsets(self, epoch: int) -> tuple[str, ...]:
+        """Read the source offsets that Spark logged for an epoch; its first two lines are version and metadata."""
+        path = f"{layout.SPARK}/offsets/{epoch}"
+        try:
+            return tuple(self.storage.read(path).decode().splitlines()[2:])
+        except FileNotFoundError as error:
+            raise CheckpointError(f"Spark's offset log {self.storage.path(path)} is missing") from error
+
+    def forget(self, before: int) -> None:
+        """Delete records and intents of epochs before one."""
+        for directory in (layout.COMMITS, layout.JOURNAL):
+            for name in self.storage.list(directory):
+                if not name.endswith(".json") or layout.epoch_of(name) >= before:
+                    break
+                self.storage.delete(f"{directory}/{name}")
+
+
+def _decoded(text: bytes, type: Any, path: str) -> Any:
+    try:
+        return msgspec.json.decode(text, type=type)
+    except msgspec.MsgspecError as error:
+        raise CheckpointError(
+            f"{path} is damaged ({error}); restore it from a copy of the checkpoint, or start from a savepoint"
+        ) from error

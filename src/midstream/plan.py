@@ -1,0 +1,249 @@
+"""A flow in its frozen, versioned form: plain data that can be compared, kept and shown.
+
+Pure: no pyspark, no files, no clock. User code is held as `Code`; sources hold only their id and schema, because a
+streaming DataFrame belongs to the session that made it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from midstream.code import Code
+from midstream.errors import PlanError
+
+
+class StateField(msgspec.Struct, frozen=True, kw_only=True):
+    """One declared piece of state of a keyed operator."""
+
+    name: str
+    kind: str  # value | list | map | accumulator
+    type: str  # DDL
+    key_type: str = ""  # of a map
+    default: Any = None
+    ttl: int = 0  # microseconds, 0: for ever
+
+
+class AggregateSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """One output column of a declared aggregate: `name = function(column, *parameters)`."""
+
+    name: str
+    function: str
+    column: str = ""
+    parameters: tuple[float, ...] = ()
+    type: str = ""  # DDL of the result, where the user gives it
+    code: Code | None = None  # of a user-defined one
+
+
+class Operator(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
+    """A node of the plan, with its user-given id."""
+
+    id: str
+    inputs: tuple[str, ...] = ()
+
+
+class Source(Operator, frozen=True, kw_only=True, tag="source"):
+    """Where rows come from."""
+
+    schema: str
+
+
+class Transform(Operator, frozen=True, kw_only=True, tag="transform"):
+    """A DataFrame -> DataFrame function over one epoch's rows, run in the JVM."""
+
+    code: Code
+    per_epoch: bool = False
+
+
+class MapArrow(Operator, frozen=True, kw_only=True, tag="map_arrow"):
+    """A function over Arrow batches, stateless."""
+
+    code: Code
+    schema: str
+
+
+class Union(Operator, frozen=True, kw_only=True, tag="union"):
+    """The rows of several streams of one schema."""
+
+
+class Watermark(Operator, frozen=True, kw_only=True, tag="watermark"):
+    """Declares the event-time column, and by how much the stream may be out of order."""
+
+    column: str
+    delay: int  # microseconds
+
+
+class Process(Operator, frozen=True, kw_only=True, tag="process"):
+    """A `KeyedFunction` over keyed rows."""
+
+    code: Code
+    keys: tuple[str, ...]
+    schema: str
+    state: tuple[StateField, ...] = ()
+    order_by: tuple[str, ...] = ()
+    slots: int = 0  # 0: as many as the cluster has cores
+
+
+class Aggregate(Operator, frozen=True, kw_only=True, tag="aggregate"):
+    """Declared aggregates over keyed rows."""
+
+    keys: tuple[str, ...]
+    aggregates: tuple[AggregateSpec, ...]
+    slots: int = 0
+
+
+class Sink(Operator, frozen=True, kw_only=True, tag="sink"):
+    """Where rows go."""
+
+    code: Code
+    describe: str
+
+
+AnyOperator = Source | Transform | MapArrow | Union | Watermark | Process | Aggregate | Sink
+Keyed = Process | Aggregate
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """All operators of a job, inputs before their consumers."""
+
+    name: str
+    operators: tuple[AnyOperator, ...]
+    version: int = 1
+
+    def __getitem__(self, id: str) -> AnyOperator:
+        for operator in self.operators:
+            if operator.id == id:
+                return operator
+        known = ", ".join(repr(operator.id) for operator in self.operators)
+        raise PlanError(f"no operator {id!r} in flow {self.name!r}; it has {known}")
+
+    def consumers(self, id: str) -> list[AnyOperator]:
+        """List the operators that read the output of `id`."""
+        return [operator for operator in self.operators if id in operator.inputs]
+
+    def upstream(self, id: str) -> Iterator[AnyOperator]:
+        """Walk everything that `id` depends on, itself first; an operator reached twice is given once."""
+        seen: set[str] = set()
+        todo = [id]
+        while todo:
+            current = todo.pop()
+            if current not in seen:
+                seen.add(current)
+                yield self[current]
+                todo.extend(self[current].inputs)
+
+    def of(self, *kinds: type) -> list[Any]:
+        """List the operators of some kinds, in order."""
+        return [operator for operator in self.operators if isinstance(operator, kinds)]
+
+    def explain(self) -> str:
+        """Show the plan, one operator a line."""
+        lines = [f"{self.name}, version {self.version}"]
+        for operator in self.operators:
+            kind = type(operator).__name__.lower()
+            inputs = f"  <- {', '.join(operator.inputs)}" if operator.inputs else ""
+            lines.append(f"  {operator.id} ({kind}){inputs}")
+        return "\n".join(lines)
+
+
+def check(plan: Plan) -> None:
+    """Refuse a plan whose ids or wiring are wrong."""
+    seen: set[str] = set()
+    for operator in plan.operators:
+        if operator.id in seen:
+            raise PlanError(f"the id {operator.id!r} is used twice in flow {plan.name!r}; ids own state, so each is one")
+        if not operator.id or not all(c.isalnum() or c in "_-." for c in operator.id) or operator.id.startswith("."):
+            raise PlanError(f"{operator.id!r} cannot be an id: use letters, digits, '_', '-' and '.'")
+        for wanted in operator.inputs:
+            if wanted not in seen:
+                raise PlanError(f"operator {operator.id!r} reads {wanted!r}, which is not defined before it")
+        seen.add(operator.id)
+    if not plan.of(Source):
+        raise PlanError(f"flow {plan.name!r} has no source; add one with flow.source(id, streaming_dataframe)")
+    if not plan.of(Sink) and not plan.of(Process, Aggregate):
+        raise PlanError(f"flow {plan.name!r} has neither a sink nor a keyed operator: it would compute nothing")
+
+
+class Difference(msgspec.Struct, frozen=True):
+    """How one plan differs from another, by operator id."""
+
+    added: tuple[str, ...]
+    removed: tuple[str, ...]
+    changed: tuple[str, ...]
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.removed or self.changed)
+
+    def __str__(self) -> str:
+        parts = [
+            f"{word} {', '.join(map(repr, ids))}"
+            for word, ids in (("added", self.added), ("removed", self.removed), ("changed", self.changed))
+            if ids
+        ]
+        return "; ".join(parts) or "no difference"
+
+
+def difference(old: Plan, new: Plan) -> Difference:
+    """Work out what changed; the number of slots and the pickled bytes of code do not count."""
+    before = {operator.id: _fingerprint(operator) for operator in old.operators}
+    after = {operator.id: _fingerprint(operator) for operator in new.operators}
+    return Difference(
+        added=tuple(id for id in after if id not in before),
+        removed=tuple(id for id in before if id not in after),
+        changed=tuple(id for id in after if id in before and before[id] != after[id]),
+    )
+
+
+def check_state_fits(old: Plan, new: Plan) -> None:
+    """Refuse a new plan that would read the state of an operator under another key or other types."""
+    known = {operator.id: operator for operator in old.of(Process, Aggregate)}
+    for operator in new.of(Process, Aggregate):
+        before = known.get(operator.id)
+        if before is None:
+            continue
+        if type(before) is not type(operator) or before.keys != operator.keys:
+            raise PlanError(
+                f"operator {operator.id!r} has state by {', '.join(before.keys)} of a "
+                f"{type(before).__name__.lower()}; the new plan makes it a {type(operator).__name__.lower()} by "
+                f"{', '.join(operator.keys)}. Give the new operator another id, or start a new checkpoint"
+            )
+        if state_signature(before) != state_signature(operator):
+            raise PlanError(
+                f"the state of operator {operator.id!r} is {state_signature(before)}, the new plan declares "
+                f"{state_signature(operator)}. Give the new operator another id, or keep the declared state"
+            )
+
+
+def state_signature(operator: Keyed) -> str:
+    """Describe the stored form of an operator's state: two operators of one signature can read each other's."""
+    if isinstance(operator, Process):
+        return ", ".join(f"{f.name}: {f.kind} {f.key_type} {f.type}".replace("  ", " ") for f in operator.state)
+    return ", ".join(f"{a.name}: {a.function}({a.column}{''.join(f', {p}' for p in a.parameters)})" for a in operator.aggregates)
+
+
+def _fingerprint(operator: AnyOperator) -> Any:
+    def strip(plain: Any) -> Any:
+        if isinstance(plain, dict):
+            if "digest" in plain and "pickled" in plain:
+                return plain["digest"]
+            return {k: strip(v) for k, v in plain.items() if k != "slots"}
+        if isinstance(plain, (list, tuple)):
+            return [strip(each) for each in plain]
+        return plain
+
+    plain = msgspec.to_builtins(operator)
+    if isinstance(operator, Sink):
+        plain.pop("code")  # a sink is known by its description
+    return strip(plain)
+
+
+def encode(plan: Plan) -> bytes:
+    """Write a plan as JSON."""
+    return msgspec.json.format(msgspec.json.encode(plan), indent=1)
+
+
+def decode(text: bytes) -> Plan:
+    """Read a plan that `encode` wrote."""
+    return msgspec.json.decode(text, type=Plan)

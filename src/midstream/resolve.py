@@ -1,0 +1,239 @@
+"""Validation of a plan end to end, before anything runs: schemas, columns, types, meaning.
+
+Every operator is tried on an empty frame of its input's schema, which costs milliseconds and finds what would
+otherwise fail in the first epoch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import DoubleType, FloatType, MapType, StructField, StructType
+
+from midstream import code
+from midstream import plan as p
+from midstream.aggregates import Compiled, compile_aggregates
+from midstream.errors import PlanError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# nodes whose meaning would silently become "per epoch", and what to use instead
+_PER_EPOCH = {
+    "Aggregate": "use key_by(...).aggregate(...)",
+    "Deduplicate": "use key_by(...).process(...) with a value state that remembers what was seen",
+    "DeduplicateWithinWatermark": "use key_by(...).process(...) with a value state that remembers what was seen",
+    "Distinct": "use key_by(...).process(...) with a value state that remembers what was seen",
+    "Window": "use key_by(...).process(...)",
+    "Sort": "an unbounded stream has no order; sort in the consumer of the sink",
+    "GlobalLimit": "an unbounded stream has no first rows; use key_by(...).process(...) with a count",
+    "LocalLimit": "an unbounded stream has no first rows; use key_by(...).process(...) with a count",
+    "Tail": "an unbounded stream has no last rows; use key_by(...).process(...)",
+    "Offset": "an unbounded stream has no first rows; use key_by(...).process(...) with a count",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Keyed:
+    """What a keyed operator needs to know of its rows."""
+
+    input: StructType
+    keys: StructType
+    event_time: str | None
+    watermarks: tuple[str, ...]  # the watermark operators upstream
+    output: pa.Schema
+    compiled: Compiled | None = None
+    state_types: pa.Schema | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """A validated plan."""
+
+    plan: p.Plan
+    schemas: dict[str, StructType]
+    event_times: dict[str, str | None]
+    keyed: dict[str, Keyed]
+
+
+def resolve(spark: SparkSession, plan: p.Plan) -> Resolved:
+    """Validate a plan and work out all schemas."""
+    p.check(plan)
+    found = Resolved(plan, {}, {}, {})
+    for operator in plan.operators:
+        inputs = [found.schemas[id] for id in operator.inputs]
+        times = {found.event_times[id] for id in operator.inputs}
+        time = times.pop() if len(times) == 1 else None
+        schema = _output(spark, operator, inputs, time, found)
+        found.schemas[operator.id] = schema
+        found.event_times[operator.id] = time if time in schema.names else None
+        if isinstance(operator, p.Watermark):
+            found.event_times[operator.id] = operator.column
+    return found
+
+
+def _output(
+    spark: SparkSession, operator: Any, inputs: list[StructType], time: str | None, found: Resolved
+) -> StructType:
+    if isinstance(operator, p.Source):
+        return _parsed(spark, operator.schema, f"source {operator.id!r}")
+    if isinstance(operator, p.Transform):
+        return _transformed(spark, operator, inputs[0])
+    if isinstance(operator, p.MapArrow):
+        return _parsed(spark, operator.schema, f"map_arrow {operator.id!r}")
+    if isinstance(operator, p.Union):
+        return _united(operator, inputs)
+    if isinstance(operator, p.Watermark):
+        return _watermarked(operator, inputs[0])
+    if isinstance(operator, (p.Process, p.Aggregate)):
+        keyed = _keyed(spark, operator, inputs[0], time, found)
+        found.keyed[operator.id] = keyed
+        return _keyed_output(spark, operator, keyed)
+    return inputs[0]
+
+
+def _parsed(spark: SparkSession, ddl: str, what: str) -> StructType:
+    try:
+        return StructType.fromDDL(ddl)
+    except (PySparkException, ValueError) as error:
+        raise PlanError(f"{what}: {ddl!r} is not a schema ({_first_line(error)}); write 'name type, name type'") from error
+
+
+def _transformed(spark: SparkSession, operator: p.Transform, schema: StructType) -> StructType:
+    probe = spark.createDataFrame([], schema)
+    try:
+        result = code.load(operator.code)(probe)
+    except PySparkException as error:
+        raise PlanError(
+            f"transform {operator.id!r} fails on a stream of {schema.simpleString()}: {_first_line(error)}"
+        ) from error
+    if not isinstance(result, DataFrame):
+        raise PlanError(f"transform {operator.id!r} must return a DataFrame, it returned {type(result).__name__}")
+    if not operator.per_epoch:
+        marks = {field.name: i for i, field in enumerate(schema)}
+        leaf = probe._jdf.queryExecution().analyzed().output()
+        ids = {leaf.apply(i).exprId().id() for i in marks.values()}
+        offender = _offender(result._jdf.queryExecution().analyzed(), ids)[1]
+        if offender:
+            raise PlanError(
+                f"transform {operator.id!r} holds {offender}, which would see one epoch's rows at a time instead of the "
+                f"stream: {_PER_EPOCH[offender]}. If per epoch is what you mean, say transform(..., per_epoch=True)"
+            )
+    return result.schema
+
+
+def _offender(node: Any, ids: set[int]) -> tuple[bool, str | None]:
+    """Whether a logical plan reads the stream, and the first node over it that would become per epoch."""
+    children = node.children()
+    if children.isEmpty():
+        output = node.output()
+        return any(output.apply(i).exprId().id() in ids for i in range(output.length())), None
+    reads, offender = False, None
+    for i in range(children.length()):
+        below, found = _offender(children.apply(i), ids)
+        reads, offender = reads or below, offender or found
+    name = node.nodeName()
+    if reads and offender is None and name in _PER_EPOCH:
+        offender = name
+    return reads, offender
+
+
+def _united(operator: p.Union, inputs: list[StructType]) -> StructType:
+    first = inputs[0]
+    for id, other in zip(operator.inputs, inputs, strict=True):
+        if [(f.name, f.dataType) for f in other] != [(f.name, f.dataType) for f in first]:
+            raise PlanError(
+                f"union {operator.id!r}: {operator.inputs[0]!r} has {first.simpleString()}, {id!r} has "
+                f"{other.simpleString()}; give both the same columns with a transform"
+            )
+    return StructType([StructField(f.name, f.dataType, True) for f in first])
+
+
+def _watermarked(operator: p.Watermark, schema: StructType) -> StructType:
+    if operator.column not in schema.names:
+        raise _unknown_column(f"with_watermark {operator.id!r}", operator.column, schema)
+    type = schema[operator.column].dataType.simpleString()
+    if type != "timestamp":
+        raise PlanError(f"with_watermark {operator.id!r}: column {operator.column!r} is {type}; it must be a timestamp")
+    return schema
+
+
+def _keyed(
+    spark: SparkSession, operator: p.Process | p.Aggregate, schema: StructType, time: str | None, found: Resolved
+) -> Keyed:
+    named = [*operator.keys, *(operator.order_by if isinstance(operator, p.Process) else ())]
+    for column in named:
+        if column not in schema.names:
+            raise _unknown_column(f"key_by of {operator.id!r}", column, schema)
+    for field in schema:
+        if field.name.startswith("_") and field.name in ("_slot", "_group", "_order", "_tie", "_rows", "_epoch"):
+            raise PlanError(f"operator {operator.id!r}: the column name {field.name!r} is taken by Midstream; rename it")
+    keys = StructType([schema[key] for key in operator.keys])
+    for field in keys:
+        if isinstance(field.dataType, MapType) or "map<" in field.dataType.simpleString():
+            raise PlanError(f"operator {operator.id!r}: column {field.name!r} holds a map and cannot be a key")
+    watermarks = tuple(o.id for o in found.plan.upstream(operator.inputs[0]) if isinstance(o, p.Watermark))
+    types = {field.name: field.dataType.simpleString() for field in schema}
+    compiled = state_types = None
+    if isinstance(operator, p.Aggregate):
+        compiled = compile_aggregates(operator.id, operator.aggregates, types, time)
+        ddl = ", ".join(f"`{o.name}` {o.type}" for o in compiled.outputs)
+        output = StructType([*keys, *_parsed(spark, ddl, f"aggregate {operator.id!r}")])
+    else:
+        output = _parsed(spark, operator.schema, f"process {operator.id!r}")
+        state_types = _state_types(spark, operator)
+    return Keyed(schema, keys, time, watermarks, arrow_schema(output), compiled, state_types)
+
+
+def _keyed_output(spark: SparkSession, operator: p.Process | p.Aggregate, keyed: Keyed) -> StructType:
+    if isinstance(operator, p.Process):
+        return _parsed(spark, operator.schema, f"process {operator.id!r}")
+    assert keyed.compiled is not None
+    ddl = ", ".join(f"`{o.name}` {o.type}" for o in keyed.compiled.outputs)
+    return StructType([*keyed.keys, *_parsed(spark, ddl, f"aggregate {operator.id!r}")])
+
+
+def _state_types(spark: SparkSession, operator: p.Process) -> pa.Schema:
+    columns = []
+    for field in operator.state:
+        columns.append((field.name, field.type))
+        if field.kind == "map":
+            columns.append((f"{field.name} key", field.key_type))
+    fields = []
+    for name, type in columns:
+        parsed = _parsed(spark, f"`{name}` {type}", f"the state {name!r} of operator {operator.id!r}")
+        fields.append(arrow_schema(parsed).field(0))
+    for declared in operator.state:
+        if declared.default is not None:
+            _check_default(operator, declared, next(f for f in fields if f.name == declared.name))
+    return pa.schema(fields)
+
+
+def _check_default(operator: p.Process, declared: p.StateField, field: pa.Field) -> None:
+    from midstream.state.wire import Wire
+
+    Wire(field.type, f"the default of state {declared.name!r} of operator {operator.id!r}").checked(declared.default)
+
+
+def _unknown_column(what: str, column: str, schema: StructType) -> PlanError:
+    return PlanError(f"{what}: there is no column {column!r}; the stream has {', '.join(schema.names)}")
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """Give the Arrow form of a schema; timestamps are in UTC."""
+    return to_arrow_schema(schema, timezone="UTC")
+
+
+def is_float(schema: StructType, column: str) -> bool:
+    """Tell whether a column is of floating point."""
+    return isinstance(schema[column].dataType, (FloatType, DoubleType))

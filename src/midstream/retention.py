@@ -1,0 +1,48 @@
+"""What to snapshot and what to keep: pure decisions over commit records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from midstream.journal import Commit, OperatorState
+
+MAX_AGE = 64  # epochs after which a changed group is snapshotted, however little it changed
+_SMALL = 64 << 10
+
+
+def snapshots_due(state: OperatorState, epoch: int, logged: Mapping[int, int], budget: int) -> list[int]:
+    """Choose groups to snapshot now: those whose logs outgrew their snapshot or that waited long, oldest first.
+
+    `logged` counts the bytes logged per group since its snapshot. At least one group is chosen if any is due, and no
+    more than `budget` bytes: snapshots are spread over epochs, so that none of them is slow.
+    """
+    due = []
+    for group, changed in enumerate(state.changed):
+        snapshot = state.snapshots[group] if state.snapshots else None
+        if changed is None or (snapshot is not None and snapshot.commit == changed[1]):
+            continue
+        size = snapshot.size if snapshot is not None else logged.get(group, 0)
+        age = epoch - (snapshot.epoch if snapshot is not None else -1)
+        if age >= MAX_AGE or logged.get(group, 0) >= max(size, _SMALL):
+            due.append((-age, group, size))
+    chosen: list[int] = []
+    for _, group, size in sorted(due):
+        budget -= size
+        if chosen and budget < 0:
+            break
+        chosen.append(group)
+    return chosen
+
+
+def oldest_needed(commit: Commit, keep: int) -> int:
+    """Tell the oldest epoch whose record and logs must stay: for restoring any group, and `keep` epochs in any case."""
+    oldest = commit.epoch - keep + 1
+    for state in commit.operators.values():
+        for group, changed in enumerate(state.changed):
+            if changed is not None:
+                snapshot = state.snapshots[group] if state.snapshots else None
+                if snapshot is None:
+                    return 0
+                if snapshot.commit != changed[1]:
+                    oldest = min(oldest, snapshot.epoch)
+    return max(oldest, 0)

@@ -1,0 +1,271 @@
+"""The local cache of a host, and the one step that is recovery, migration and catching up alike.
+
+`bring` takes a group to the head of the committed history: it applies the change logs that the cached copy lacks,
+or, where the cached copy is missing, of another job, another history or damaged, restores the newest snapshot and
+applies the logs after it. A cached copy is never trusted by its epoch number alone: commit ids must agree.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import zlib
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import lmdb
+
+from midstream.errors import StateError
+from midstream.journal import Commit, Journal, OperatorState, SnapshotRef
+from midstream.state.changelog import Log
+from midstream.state.lmdb_store import LayeredStore, LmdbStore, close_environment
+from midstream.state.store import Changes, GroupStore, Version
+from midstream.storage import COMMITS, Storage, epoch_of, snapshot_directory
+
+IN_PLACE = ".base"
+
+
+class LogsOf(NamedTuple):
+    """The change logs that one committed epoch wrote for one operator."""
+
+    epoch: int
+    commit: str
+    logs: tuple[tuple[str, frozenset[int]], ...]  # path, groups
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Where the committed history of one operator stands; shipped with every task."""
+
+    job: str
+    operator: str
+    checkpoint: str
+    cache: str
+    epoch: int  # of the newest commit record, -1 for none
+    changed: tuple[tuple[int, str] | None, ...]  # group -> (epoch, commit) of its last change
+    recent: tuple[LogsOf, ...] = ()  # the newest epochs, oldest first; older ones are read from the store
+    in_place: bool = False  # open snapshots in place instead of copying them
+
+
+@dataclass(slots=True)
+class Cache:
+    """The cached groups of one operator on this host, as one task sees them."""
+
+    head: Head
+    restored: int = 0
+    _logs: dict[str, Log] = field(default_factory=dict)
+    _known: dict[int, LogsOf] = field(default_factory=dict)
+
+    @property
+    def directory(self) -> str:
+        """Where the groups lie: apart for each job, each boot of the machine and each operator."""
+        return os.path.join(self.head.cache, self.head.job, boot_id(), self.head.operator)
+
+    def bring(self, group: int) -> GroupStore:
+        """Take a group to the head of the committed history and open it."""
+        wanted = self.head.changed[group]
+        try:
+            store = self._open(group)
+            version = store.version()
+        except (StateError, lmdb.Error, OSError, ValueError):
+            store, version = self._restore(group), None  # a damaged cache is only a cache
+            version = store.version()
+        if wanted is None:
+            return store if version is None else self._fresh(group)
+        if version is not None and (version.epoch, version.commit) == wanted and version.job == self.head.job:
+            return store
+        missing = self._since(version)
+        if missing is None:
+            store = self._restore(group)
+            version = store.version()
+            missing = self._since(version)
+            if missing is None:
+                raise StateError(
+                    f"group {group} of operator {self.head.operator!r} cannot be restored: its history in "
+                    f"{self.head.checkpoint} is not complete. Start from a savepoint or a copy of the checkpoint"
+                )
+        changes: list[Changes] = []
+        for epoch in missing:
+            for path, groups in epoch.logs:
+                if group in groups and epoch.epoch <= wanted[0]:
+                    found = self._log(path).changes(group)
+                    if found is not None:
+                        changes.append(found)
+        store.apply(changes, Version(self.head.job, *wanted))
+        return store
+
+    def snapshot(self, group: int) -> tuple[int, SnapshotRef] | None:
+        """Copy a group, as of the head, to the durable store."""
+        store = self.bring(group)
+        version = store.version()
+        if version is None:
+            return None
+        if isinstance(store, LayeredStore):
+            store = self._flatten(group, store)
+        os.makedirs(self.directory, exist_ok=True)
+        local = os.path.join(self.directory, f"{group}.{os.urandom(6).hex()}.snapshot")
+        store.snapshot(local)
+        checksum, size = checksum_of(local)
+        path = f"{snapshot_directory(self.head.operator, group)}/{version.epoch:012}-{os.urandom(6).hex()}.mdb"
+        Storage(self.head.checkpoint).upload(local, path)
+        return group, SnapshotRef(version.epoch, version.commit, path, size, checksum)
+
+    def _pointer(self, group: int) -> str:
+        return os.path.join(self.directory, f"{group}.current")
+
+    def _open(self, group: int) -> GroupStore:
+        try:
+            name = os.readlink(self._pointer(group))
+        except FileNotFoundError:
+            return self._fresh(group)
+        path = os.path.join(self.directory, name)
+        if name.endswith(IN_PLACE):
+            return LayeredStore(os.readlink(path), path + ".layer")
+        if not os.path.exists(path):
+            raise StateError(f"{path} is gone")
+        return LmdbStore(path)
+
+    def _fresh(self, group: int) -> GroupStore:
+        """Begin an empty store, where the history has nothing for the group or its copy is not there."""
+        if self.head.changed[group] is not None:
+            return self._restore(group)
+        name = self._new_name(group)
+        store = LmdbStore(os.path.join(self.directory, name))
+        self._switch(group, name)
+        return store
+
+    def _restore(self, group: int) -> GroupStore:
+        """Bring the newest snapshot beside what is there, and switch to it."""
+        self.restored += 1
+        reference = self._snapshot_of(group)
+        name = self._new_name(group)
+        path = os.path.join(self.directory, name)
+        if reference is None:
+            store: GroupStore = LmdbStore(path)
+        else:
+            storage = Storage(self.head.checkpoint)
+            where = storage.path(reference.path)
+            try:
+                if self.head.in_place and storage.is_local:
+                    if os.path.getsize(where) != reference.size:
+                        raise ValueError("its size does not match")
+                    name += IN_PLACE
+                    os.symlink(where, path + IN_PLACE)
+                    store = LayeredStore(where, path + IN_PLACE + ".layer")
+                else:
+                    storage.download(reference.path, path)
+                    if checksum_of(path) != (reference.checksum, reference.size):
+                        os.unlink(path)
+                        raise ValueError("its checksum does not match")
+                    store = LmdbStore(path)
+            except (OSError, ValueError, StateError, lmdb.Error) as error:
+                raise StateError(
+                    f"the snapshot {where} is missing or damaged ({error}). Bring it back from a copy of the "
+                    "checkpoint and start again with the same checkpoint, or start from a savepoint"
+                ) from error
+        self._switch(group, name)
+        return store
+
+    def _flatten(self, group: int, store: LayeredStore) -> LmdbStore:
+        name = self._new_name(group)
+        full = store.flatten(os.path.join(self.directory, name))
+        self._switch(group, name)
+        return full
+
+    def _new_name(self, group: int) -> str:
+        os.makedirs(self.directory, mode=0o700, exist_ok=True)
+        return f"{group}.{os.urandom(6).hex()}.mdb"
+
+    def _switch(self, group: int, name: str) -> None:
+        """Point to another file, atomically, and delete the one before: whoever still reads it keeps its pages."""
+        pointer = self._pointer(group)
+        before = os.readlink(pointer) if os.path.islink(pointer) else None
+        temporary = f"{pointer}.{os.urandom(4).hex()}"
+        os.symlink(name, temporary)
+        os.replace(temporary, pointer)
+        if before is not None and before != name:
+            old = os.path.join(self.directory, before)
+            close_environment(old)
+            for path in (old, f"{old}-lock", f"{old}.layer", f"{old}.layer-lock"):
+                if os.path.lexists(path):
+                    os.unlink(path)
+
+    def _since(self, version: Version | None) -> list[LogsOf] | None:
+        """List the epochs after a version, oldest first; `None` if the version is not of this history."""
+        if version is not None and version.job != self.head.job:
+            return None
+        known = {epoch.epoch: epoch for epoch in self.head.recent} | self._known
+        start = version.epoch if version is not None else self._oldest() - 1
+        for epoch in range(start if version is not None else start + 1, self.head.epoch + 1):
+            if epoch not in known:
+                found = self._load(epoch)
+                if found is None:
+                    return None
+                known[epoch] = self._known[epoch] = found
+        if version is not None and (start > self.head.epoch or known[start].commit != version.commit):
+            return None
+        return [known[epoch] for epoch in sorted(known) if epoch > start]
+
+    def _oldest(self) -> int:
+        """The oldest retained epoch: a group without a snapshot has not been changed before it."""
+        names = Storage(self.head.checkpoint).list(COMMITS)
+        return epoch_of(names[0]) if names else 0
+
+    def _load(self, epoch: int) -> LogsOf | None:
+        try:
+            return logs_of(Journal(Storage(self.head.checkpoint)).commit(epoch), self.head.operator)
+        except FileNotFoundError:
+            return None
+
+    def _log(self, path: str) -> Log:
+        if path not in self._logs:
+            self._logs[path] = Log(Storage(self.head.checkpoint), path)
+        return self._logs[path]
+
+    def _snapshot_of(self, group: int) -> SnapshotRef | None:
+        if self.head.epoch < 0:
+            return None
+        newest = Journal(Storage(self.head.checkpoint)).commit(self.head.epoch)
+        snapshots = newest.operators.get(self.head.operator, OperatorState()).snapshots
+        return snapshots[group] if snapshots else None
+
+
+def logs_of(commit: Commit, operator: str) -> LogsOf:
+    """Extract what a commit record says of one operator's logs."""
+    state = commit.operators.get(operator, OperatorState())
+    return LogsOf(
+        commit.epoch, commit.id, tuple((log.path, frozenset(group for group, _ in log.groups)) for log in state.logs)
+    )
+
+
+def checksum_of(path: str) -> tuple[int, int]:
+    """Give checksum and size of a file."""
+    checksum = size = 0
+    with open(path, "rb") as file:
+        while block := file.read(1 << 20):
+            checksum, size = zlib.crc32(block, checksum), size + len(block)
+    return checksum, size
+
+
+_boot = ""
+
+
+def boot_id() -> str:
+    """Name this boot of the machine: an unsynced cache does not outlive it."""
+    global _boot
+    if not _boot:
+        try:
+            with open("/proc/sys/kernel/random/boot_id") as file:
+                _boot = file.read().strip()
+        except FileNotFoundError:  # not Linux: the second of the last boot does as well
+            _boot = subprocess.run(["sysctl", "-n", "kern.bootsessionuuid"], capture_output=True, text=True, check=True).stdout.strip()
+    return _boot
+
+
+def discard_other_boots(cache: str, job: str) -> None:
+    """Delete what earlier boots of the machine left."""
+    root = os.path.join(cache, job)
+    for name in os.listdir(root) if os.path.isdir(root) else ():
+        if name != boot_id():
+            shutil.rmtree(os.path.join(root, name), ignore_errors=True)

@@ -1,0 +1,140 @@
+"""The change log: what one slot changed in one epoch, one Arrow file, and its report to the driver.
+
+One record batch per group with columns `key` and `value`; a null value is a deletion. The footer carries the report,
+so that the file is the report: nothing else passes from a task to the driver. The name ends in the file's checksum.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.ipc
+
+from midstream.errors import StateError
+from midstream.state.keys import Bytes
+from midstream.storage import Storage
+
+
+class Report(msgspec.Struct, kw_only=True):
+    """What a slot says of its epoch."""
+
+    operator: str
+    slot: int
+    groups: list[tuple[int, int]] = []  # (group, changes), in the order of the batches
+    rows: int = 0
+    keys: int = 0
+    deadlines: dict[int, tuple[int | None, int | None]] = {}  # group -> next (event, processing) deadline
+    snapshots: list[tuple[int, int, str, str, int, int]] = []  # group, epoch, commit, path, size, checksum
+    content: int = 0  # a checksum of keys and values: the same for every attempt of a deterministic task
+    restored: int = 0  # groups that had to be restored
+    times: dict[str, float] = {}  # seconds per part of the task
+
+
+class LogWriter:
+    """Collects the changes of a slot, group by group, and writes them in one go."""
+
+    def __init__(self) -> None:
+        self._batches: list[tuple[int, pa.Array, pa.Array]] = []
+
+    def add_fixed(self, group: int, keys: Bytes, values: Bytes) -> None:
+        """Add puts whose keys and values are the rows of two byte matrices."""
+        self._batches.append((group, _fixed(keys), _fixed(values)))
+
+    def add(self, group: int, keys: list[bytes], values: list[bytes | None]) -> None:
+        """Add puts and, where the value is `None`, deletions."""
+        self._batches.append((group, pa.array(keys, pa.binary()), pa.array(values, pa.binary())))
+
+    def write(self, storage: Storage, directory: str, report: Report, *, content: bool = True) -> str:
+        """Write the file and give its path; without `content` the state is not part of the checksum."""
+        schemas = {(keys.type, values.type) for _, keys, values in self._batches}
+        key_type, value_type = schemas.pop() if len(schemas) == 1 else (pa.binary(), pa.binary())
+        schema = pa.schema([("key", key_type), ("value", value_type)])
+        report.groups = [(group, len(keys)) for group, keys, _ in self._batches]
+        for _, *arrays in self._batches:
+            for array in arrays[: 2 if content else 1]:
+                for buffer in array.buffers():
+                    report.content = zlib.crc32(buffer, report.content) if buffer is not None else report.content
+        sink = pa.BufferOutputStream()
+        footer = {"midstream": msgspec.json.encode(report).decode()}
+        with pa.ipc.new_file(sink, schema, metadata=footer) as writer:
+            for _, keys, values in self._batches:
+                arrays = [keys.cast(key_type), values.cast(value_type)]
+                writer.write_batch(pa.record_batch(arrays, schema=schema))
+        buffer = sink.getvalue()
+        name = f"{report.slot:04}-{os.urandom(6).hex()}-{zlib.crc32(buffer):08x}.arrow"
+        storage.write_new(f"{directory}/{name}", buffer)
+        return f"{directory}/{name}"
+
+
+def read_report(storage: Storage, path: str) -> Report:
+    """Read the report of a change log."""
+    reader = pa.ipc.open_file(storage.buffer(path))
+    return msgspec.json.decode(reader.metadata[b"midstream"], type=Report)
+
+
+class Log:
+    """An open change log."""
+
+    def __init__(self, storage: Storage, path: str) -> None:
+        where = storage.path(path)
+        try:
+            buffer = storage.buffer(path)
+            if int(path.rsplit("-", 1)[1].split(".")[0], 16) != zlib.crc32(buffer):
+                raise pa.ArrowInvalid("its checksum does not match")
+            self._reader = pa.ipc.open_file(buffer)
+            report = msgspec.json.decode(self._reader.metadata[b"midstream"], type=Report)
+        except (OSError, pa.ArrowInvalid, msgspec.MsgspecError) as error:
+            raise StateError(
+                f"the change log {where} is missing or damaged ({error}). Bring it back from a copy of the checkpoint "
+                "and start again with the same checkpoint, or start from a savepoint"
+            ) from error
+        self._index = {group: i for i, (group, _) in enumerate(report.groups)}
+
+    def changes(self, group: int) -> BatchChanges | None:
+        """Give what the log changed in a group."""
+        at = self._index.get(group)
+        return None if at is None else BatchChanges(self._reader.get_batch(at))
+
+
+class BatchChanges:
+    """One record batch of a change log as `Changes` for a store."""
+
+    def __init__(self, batch: pa.RecordBatch) -> None:
+        self._keys, self._values = batch.columns
+
+    def puts(self) -> Iterable[tuple[bytes, bytes]]:
+        """Give key and value of every put."""
+        widths = [_width(array) for array in (self._keys, self._values)]
+        if all(widths):
+            records = np.concatenate([_matrix(self._keys), _matrix(self._values)], axis=1)
+            return struct.iter_unpack(f"{widths[0]}s{widths[1]}s", records.tobytes())  # type: ignore[return-value]
+        if self._values.null_count == 0:
+            return zip(self._keys.to_pylist(), self._values.to_pylist(), strict=True)
+        pairs = zip(self._keys.to_pylist(), self._values.to_pylist(), strict=True)
+        return ((key, value) for key, value in pairs if value is not None)
+
+    def deletes(self) -> Iterable[bytes]:
+        """Give the key of every deletion."""
+        return self._keys.filter(self._values.is_null()).to_pylist() if self._values.null_count else ()
+
+
+def _fixed(matrix: Bytes) -> pa.Array:
+    matrix = np.ascontiguousarray(matrix)
+    return pa.Array.from_buffers(pa.binary(matrix.shape[1]), len(matrix), [None, pa.py_buffer(matrix)])
+
+
+def _width(array: pa.Array) -> int:
+    return array.type.byte_width if pa.types.is_fixed_size_binary(array.type) and not array.null_count else 0
+
+
+def _matrix(array: pa.Array) -> Any:
+    width = array.type.byte_width
+    flat = np.frombuffer(array.buffers()[1], np.uint8, count=len(array) * width, offset=array.offset * width)
+    return flat.reshape(len(array), width)

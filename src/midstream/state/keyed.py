@@ -1,0 +1,361 @@
+"""The state of the key at hand, as a `KeyedFunction` sees it: values, lists, maps, timers and expiry of one group.
+
+Entries of a group, by their first byte (all keys are binary, see `keys`):
+
+    1 key                        the record of a key: one item per declared field
+    2 deadline key               an event-time timer
+    3 deadline key               a processing-time timer
+    4 deadline entry             when to look whether an entry has expired
+    16+i length key map_key      an entry of the map that is field i
+    16+i length key index        an element of the list that is field i
+
+Nothing is written to the store: changes are collected, and read over what is stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
+from datetime import datetime
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from midstream.functions import Timer
+from midstream.plan import StateField
+from midstream.state.store import Reader
+from midstream.state.wire import Wire, micros_of, moment_of
+
+RECORD, EVENT, PROCESSING, EXPIRY, FIELDS = 1, 2, 3, 4, 16
+_TIMERS = {"event_time": EVENT, "processing_time": PROCESSING}
+_SIGN = 1 << 63
+_pack, _unpack = msgspec.msgpack.encode, msgspec.msgpack.decode
+
+
+def deadline_bytes(micros: int) -> bytes:
+    """Encode a moment so that byte order is time order."""
+    return (micros + _SIGN).to_bytes(8, "big")
+
+
+def deadline_of(entry: bytes) -> int:
+    """Decode the moment in a timer or expiry entry."""
+    return int.from_bytes(entry[1:9], "big") - _SIGN
+
+
+def record_key(key: bytes) -> bytes:
+    """The entry of a key's record."""
+    return bytes((RECORD,)) + key
+
+
+def field_prefix(field: int, key: bytes) -> bytes:
+    """What the entries of one map or list of one key begin with."""
+    return bytes((FIELDS + field,)) + len(key).to_bytes(4, "big") + key
+
+
+def split_field_entry(entry: bytes) -> tuple[int, bytes, bytes]:
+    """Take an entry of a map or list apart: field number, key, rest."""
+    size = int.from_bytes(entry[1:5], "big")
+    return entry[0] - FIELDS, entry[5 : 5 + size], entry[5 + size :]
+
+
+def after(prefix: bytes) -> bytes:
+    """The first key behind all that begin with a prefix."""
+    trimmed = prefix.rstrip(b"\xff")
+    return trimmed[:-1] + bytes((trimmed[-1] + 1,))
+
+
+class Form:
+    """The declared fields with their types: how records are packed."""
+
+    def __init__(self, operator: str, fields: tuple[StateField, ...], types: dict[str, pa.DataType]) -> None:
+        self.fields = fields
+        self.index = {field.name: i for i, field in enumerate(fields)}
+        self.wires = [Wire(types[f.name], f"state {f.name!r} of operator {operator!r}") for f in fields]
+        self.key_wires = [
+            Wire(types[f"{f.name} key"], f"a key of state {f.name!r} of operator {operator!r}") if f.kind == "map" else None
+            for f in fields
+        ]
+        self.expires = any(field.ttl for field in fields)
+
+
+class GroupState:
+    """The state of one group in one epoch: what is stored, and what has been changed since."""
+
+    def __init__(self, form: Form, reader: Reader, now: int) -> None:
+        self.form = form
+        self.changes: dict[bytes, bytes | None] = {}
+        self.now = now
+        self._reader = reader
+        self._records: dict[bytes, bytes | None] = {}
+        self._key = b""
+        self._record: list[Any] = []
+        self._dirty = False
+
+    def prefetch(self, keys: list[bytes]) -> None:
+        """Read the records of many keys at once."""
+        entries = [record_key(key) for key in keys]
+        self._records.update(zip(entries, self._reader.get_many(entries), strict=True))
+
+    def bind(self, key: bytes) -> None:
+        """Make a key the one at hand."""
+        self._key, self._dirty = key, False
+        stored = self.get(record_key(key))
+        self._record = _unpack(stored) if stored else [None] * len(self.form.fields)
+        if len(self._record) < len(self.form.fields):
+            self._record += [None] * (len(self.form.fields) - len(self._record))
+
+    def release(self) -> None:
+        """Keep what was written to the record of the key at hand."""
+        if self._dirty:
+            empty = all(item is None for item in self._record)
+            self.changes[record_key(self._key)] = None if empty else _pack(self._record)
+
+    # --- what declared attributes call ---
+
+    def read(self, name: str) -> Any:
+        """Give a value, or the view of a list or map."""
+        at = self.form.index[name]
+        field = self.form.fields[at]
+        if field.kind == "value":
+            item = self._record[at]
+            if field.ttl and item is not None:
+                item = item[0] if item[1] > self.now else None
+            return field.default if item is None else self.form.wires[at].unpack(item)
+        return ListView(self, at) if field.kind == "list" else MapView(self, at)
+
+    def write(self, name: str, value: Any) -> None:
+        """Set a value, or replace a whole list or map; `None` removes it."""
+        at = self.form.index[name]
+        field = self.form.fields[at]
+        if field.kind == "value":
+            item = self.form.wires[at].checked(value)
+            if field.ttl and item is not None:
+                item = (item, self.expiry(at, record_key(self._key)))
+            self.set_item(at, item)
+        elif field.kind == "list":
+            ListView(self, at).replace(() if value is None else value)
+        else:
+            MapView(self, at).replace({} if value is None else value)
+
+    # --- what views call ---
+
+    @property
+    def key(self) -> bytes:
+        """The key at hand."""
+        return self._key
+
+    def item(self, at: int) -> Any:
+        """One item of the record at hand."""
+        return self._record[at]
+
+    def set_item(self, at: int, item: Any) -> None:
+        """Change one item of the record at hand."""
+        self._record[at] = item
+        self._dirty = True
+
+    def get(self, entry: bytes) -> bytes | None:
+        """Look an entry up, changes first."""
+        if entry in self.changes:
+            return self.changes[entry]
+        if entry not in self._records:
+            self._records[entry] = self._reader.get_many([entry])[0]
+        return self._records[entry]
+
+    def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Walk entries in order, changes over what is stored."""
+        changed = sorted(entry for entry in self.changes if start <= entry < stop)
+        stored = self._reader.scan(start, stop)
+        below = next(stored, None)
+        for entry in changed:
+            while below is not None and below[0] < entry:
+                yield below
+                below = next(stored, None)
+            if below is not None and below[0] == entry:
+                below = next(stored, None)
+            value = self.changes[entry]
+            if value is not None:
+                yield entry, value
+        while below is not None:
+            yield below
+            below = next(stored, None)
+
+    def expiry(self, at: int, entry: bytes) -> int:
+        """Give the moment when something written now expires, and note to look then."""
+        ttl = self.form.fields[at].ttl
+        if not ttl:
+            return 0
+        expiry, grain = self.now + ttl, max(ttl // 8, 1)
+        self.changes[bytes((EXPIRY,)) + deadline_bytes(-(-expiry // grain) * grain) + entry] = b"1"
+        return expiry
+
+    # --- timers and expiry ---
+
+    def set(self, timer: Timer) -> None:
+        """Set a timer for the key at hand."""
+        self.changes[self._timer(timer)] = b"1"
+
+    def clear(self, timer: Timer) -> None:
+        """Forget a timer of the key at hand."""
+        self.changes[self._timer(timer)] = None
+
+    def _timer(self, timer: Timer) -> bytes:
+        if not isinstance(timer.at, datetime):
+            raise TypeError(f"a timer needs a datetime, not {timer.at!r}")
+        return bytes((_TIMERS[timer.kind],)) + deadline_bytes(micros_of(timer.at)) + self._key
+
+    def take_due(self, watermark: int | None) -> list[tuple[bytes, Timer]]:
+        """Remove the timers that are due and give them with their keys: by time, then kind, then key."""
+        due = []
+        for kind, limit in (("event_time", watermark), ("processing_time", self.now)):
+            if limit is not None:
+                tag = bytes((_TIMERS[kind],))
+                for entry, _ in list(self.scan(tag, tag + deadline_bytes(limit + 1))):
+                    self.changes[entry] = None
+                    due.append((deadline_of(entry), entry[0], entry[9:], kind))
+        return [(key, Timer(kind, moment_of(at))) for at, _, key, kind in sorted(due)]
+
+    def expire(self) -> None:
+        """Delete what has outlived its TTL."""
+        tag = bytes((EXPIRY,))
+        for note, _ in list(self.scan(tag, tag + deadline_bytes(self.now + 1))):
+            self.changes[note] = None
+            entry = note[9:]
+            stored = self.get(entry)
+            if stored is None:
+                continue
+            if entry[0] != RECORD:
+                if _unpack(stored)[1] <= self.now:
+                    self.changes[entry] = None
+                continue
+            record = _unpack(stored)
+            for at, field in enumerate(self.form.fields):
+                if field.ttl and field.kind == "value" and record[at] is not None and record[at][1] <= self.now:
+                    record[at] = None
+            self.changes[entry] = None if all(item is None for item in record) else _pack(record)
+
+    def next_deadlines(self) -> tuple[int | None, int | None]:
+        """Give the next event-time and processing-time deadline of the group."""
+        event = self._first(EVENT)
+        clock = [d for d in (self._first(PROCESSING), self._first(EXPIRY)) if d is not None]
+        return event, min(clock, default=None)
+
+    def _first(self, tag: int) -> int | None:
+        for entry, _ in self.scan(bytes((tag,)), bytes((tag + 1,))):
+            return deadline_of(entry)
+        return None
+
+
+class _View:
+    """The entries of one list or map of the key at hand; they are kept apart from the record."""
+
+    def __init__(self, state: GroupState, at: int) -> None:
+        self._state, self._at = state, at
+        self._wire = state.form.wires[at]
+        self._prefix = field_prefix(at, state.key)
+
+    def _entries(self) -> Iterator[tuple[bytes, Any]]:
+        for entry, stored in self._state.scan(self._prefix, after(self._prefix)):
+            value, expiry = _unpack(stored)
+            if not expiry or expiry > self._state.now:
+                yield entry, value
+
+    def _put(self, entry: bytes, value: Any) -> None:
+        packed = self._wire.checked(value)
+        self._state.changes[entry] = _pack((packed, self._state.expiry(self._at, entry)))
+
+    def _out(self, packed: Any) -> Any:
+        return None if packed is None else self._wire.unpack(packed)
+
+    def clear(self) -> None:
+        """Remove everything."""
+        for entry, _ in list(self._state.scan(self._prefix, after(self._prefix))):
+            self._state.changes[entry] = None
+
+
+class ListView(_View):
+    """The list of the key at hand."""
+
+    def append(self, value: Any) -> None:
+        """Add an element at the end."""
+        size = self._state.item(self._at) or 0
+        self._put(self._prefix + size.to_bytes(4, "big"), value)
+        self._state.set_item(self._at, size + 1)
+
+    def extend(self, values: Iterable[Any]) -> None:
+        """Add elements at the end."""
+        for value in values:
+            self.append(value)
+
+    def clear(self) -> None:
+        """Remove everything."""
+        super().clear()
+        self._state.set_item(self._at, None)
+
+    def replace(self, values: Iterable[Any]) -> None:
+        """Make the list hold just these."""
+        kept = list(values)
+        self.clear()
+        self.extend(kept)
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self._out(value) for _, value in self._entries())
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self._entries())
+
+    def __getitem__(self, index: Any) -> Any:
+        return list(self)[index]
+
+    def __bool__(self) -> bool:
+        return next(self._entries(), None) is not None
+
+    def __eq__(self, other: object) -> bool:
+        return list(self) == (list(other) if isinstance(other, (ListView, list, tuple)) else other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return repr(list(self))
+
+
+class MapView(_View, MutableMapping[Any, Any]):
+    """The map of the key at hand; iterates in the order of its encoded keys, the same in every replay."""
+
+    def _entry(self, key: Any) -> bytes:
+        wire = self._state.form.key_wires[self._at]
+        assert wire is not None
+        return self._prefix + _pack(wire.checked(key))
+
+    def __getitem__(self, key: Any) -> Any:
+        stored = self._state.get(self._entry(key))
+        if stored is not None:
+            value, expiry = _unpack(stored)
+            if not expiry or expiry > self._state.now:
+                return self._out(value)
+        raise KeyError(key)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self._put(self._entry(key), value)
+
+    def __delitem__(self, key: Any) -> None:
+        self[key]
+        self._state.changes[self._entry(key)] = None
+
+    def __iter__(self) -> Iterator[Any]:
+        wire = self._state.form.key_wires[self._at]
+        assert wire is not None
+        unpack: Callable[[Any], Any] = wire.unpack
+        for entry, _ in list(self._entries()):
+            yield unpack(_unpack(entry[len(self._prefix) :]))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self._entries())
+
+    def replace(self, entries: Any) -> None:
+        """Make the map hold just these."""
+        kept = dict(entries)
+        self.clear()
+        self.update(kept)
+
+    def __repr__(self) -> str:
+        return repr(dict(self))

@@ -1,0 +1,307 @@
+"""State in LMDB: one file per group, read and written by all tasks of a host without a server.
+
+Opened without sync: it is a cache, and the durable store is the truth. An environment may be open only once per
+process, so the open ones are kept in a bounded registry of the process (never across a fork).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import struct
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import lmdb
+import msgspec
+
+from midstream.errors import StateError
+from midstream.state.store import Changes, GroupStore, Reader, Version
+
+T = TypeVar("T")
+
+META = b"\0version"
+FIRST = b"\1"  # entries begin here; what lies before is ours
+_MAX_KEY = 510  # LMDB's limit is 511: a physical key of exactly 511 bytes stands for a longer one
+_KEPT = 479
+_START_SIZE = 1 << 20
+_MAX_OPEN = 512
+
+_open: OrderedDict[str, lmdb.Environment] = OrderedDict()
+_open_in = os.getpid()
+
+
+def _environment(path: str, **options: Any) -> lmdb.Environment:
+    global _open_in
+    if _open_in != os.getpid():
+        _open.clear()
+        _open_in = os.getpid()
+    if path in _open:
+        _open.move_to_end(path)
+        return _open[path]
+    while len(_open) >= _MAX_OPEN:
+        _open.popitem(last=False)[1].close()
+    environment = lmdb.open(path, subdir=False, max_dbs=0, **options)
+    if options.get("lock", True):
+        environment.reader_check()
+    _open[path] = environment
+    return environment
+
+
+def close_environment(path: str) -> None:
+    """Close a file, if this process has it open."""
+    environment = _open.pop(path, None) if _open_in == os.getpid() else None
+    if environment is not None:
+        environment.close()
+
+
+def check_file(path: str) -> None:
+    """Refuse a file that is shorter than its own header says: reading past its end would kill the process."""
+    size = os.path.getsize(path)
+    with open(path, "rb") as file:
+        pages = [file.read(4096) for _ in range(2)]
+    newest = (-1, 0)
+    for page in pages:
+        if len(page) == 4096 and page[16:20] == b"\xde\xc0\xef\xbe":
+            last_page, transaction = struct.unpack_from("<QQ", page, 16 + 8 + 16 + 96)
+            newest = max(newest, (transaction, last_page))
+    if newest[0] < 0 or size < (newest[1] + 1) * 4096:
+        raise StateError(f"the state file {path} is damaged or cut off at {size} bytes")
+
+
+class LmdbStore(GroupStore):
+    """A group's state in one LMDB file."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        size = _START_SIZE
+        if os.path.exists(path):
+            if path not in _open:
+                check_file(path)
+            size = max(size, os.path.getsize(path))
+        self._env = _environment(
+            path,
+            map_size=size,
+            sync=False,
+            metasync=False,
+            writemap=True,
+            map_async=True,
+            meminit=False,
+            readahead=False,
+        )
+
+    def version(self) -> Version | None:  # noqa: D102 - as in the contract
+        with self._reading() as transaction:
+            return _decode_version(transaction.get(META))
+
+    @contextmanager
+    def reader(self) -> Iterator[Reader]:  # noqa: D102
+        with self._reading() as transaction:
+            yield LmdbReader(transaction)
+
+    def apply(self, changes: Iterable[Changes], version: Version) -> None:  # noqa: D102
+        changes = list(changes)
+
+        def write() -> None:
+            with self._env.begin(write=True) as transaction:
+                for change in changes:
+                    _put_all(transaction, change)
+                    for key in change.deletes():
+                        transaction.delete(_physical(key))
+                transaction.put(META, msgspec.msgpack.encode(version))
+
+        self._growing(write)
+
+    def snapshot(self, path: str) -> None:  # noqa: D102
+        with open(path, "wb") as file:
+            self._env.copyfd(file.fileno(), compact=True)
+
+    def bytes_used(self) -> int:  # noqa: D102
+        return int((self._env.info()["last_pgno"] + 1) * 4096)
+
+    def close(self) -> None:  # noqa: D102
+        close_environment(self.path)
+
+    def _growing(self, write: Callable[[], T]) -> T:
+        """Run a write transaction, with a larger map each time it does not fit."""
+        while True:
+            try:
+                return write()
+            except lmdb.MapFullError:
+                self._env.set_mapsize(self._env.info()["map_size"] * 2)
+            except lmdb.MapResizedError:
+                self._env.set_mapsize(0)
+
+    @contextmanager
+    def _reading(self) -> Iterator[lmdb.Transaction]:
+        try:
+            transaction = self._env.begin()
+        except lmdb.MapResizedError:  # another process has grown it
+            self._env.set_mapsize(0)
+            transaction = self._env.begin()
+        with transaction:
+            yield transaction
+
+
+class LmdbReader(Reader):
+    """A read transaction."""
+
+    def __init__(self, transaction: lmdb.Transaction) -> None:
+        self._transaction = transaction
+
+    def get_many(self, keys: list[bytes]) -> list[bytes | None]:  # noqa: D102
+        if keys and max(map(len, keys)) > _MAX_KEY:
+            physical = [_physical(key) for key in keys]
+            found = dict(self._transaction.cursor().getmulti(physical))
+            return [_logical(p, found[p])[1] if p in found else None for p in physical]
+        pairs = self._transaction.cursor().getmulti(keys)
+        if len(pairs) == len(keys):
+            return [value for _, value in pairs]
+        return list(map(dict(pairs).get, keys))
+
+    def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:  # noqa: D102
+        cursor = self._transaction.cursor()
+        if not cursor.set_range(max(start, FIRST)[:_KEPT]):
+            return
+        end, held = stop[:_KEPT], []
+        for physical, value in cursor:
+            if physical[:_KEPT] > end:
+                break
+            entry = _logical(bytes(physical), bytes(value))
+            if len(physical) > _MAX_KEY or (held and held[-1][0][:_KEPT] == entry[0][:_KEPT]):
+                held.append(entry)  # long keys of one prefix stand in the order of their hashes: sort them
+                continue
+            yield from sorted(e for e in held if start <= e[0] < stop)
+            held = [entry]
+        yield from sorted(e for e in held if start <= e[0] < stop)
+
+
+def _physical(key: bytes) -> bytes:
+    return key if len(key) <= _MAX_KEY else key[:_KEPT] + hashlib.sha256(key).digest()
+
+
+def _logical(physical: bytes, value: bytes) -> tuple[bytes, bytes]:
+    if len(physical) <= _MAX_KEY:
+        return physical, value
+    size = int.from_bytes(value[:4], "little")
+    return value[4 : 4 + size], value[4 + size :]
+
+
+def _put_all(transaction: lmdb.Transaction, change: Changes) -> None:
+    try:
+        transaction.cursor().putmulti(change.puts())
+    except lmdb.BadValsizeError:
+        for key, value in change.puts():
+            if len(key) > _MAX_KEY:
+                value = len(key).to_bytes(4, "little") + key + value
+            transaction.put(_physical(key), value)
+
+
+def _decode_version(value: bytes | None) -> Version | None:
+    return Version(*msgspec.msgpack.decode(value)) if value else None
+
+
+class LayeredStore(GroupStore):
+    """A snapshot read in place, with a small local layer of newer changes over it.
+
+    For groups whose file has not been copied: only the pages that a lookup needs are read. It is not snapshotted
+    again; `flatten` turns it into a full store.
+    """
+
+    def __init__(self, base: str, layer: str) -> None:
+        self.base = base
+        check_file(base)
+        self._base = _environment(base, readonly=True, lock=False, readahead=False, map_size=os.path.getsize(base))
+        self._layer = LmdbStore(layer)
+
+    def version(self) -> Version | None:  # noqa: D102
+        newer = self._layer.version()
+        if newer is not None:
+            return newer
+        with self._base.begin() as transaction:
+            return _decode_version(transaction.get(META))
+
+    @contextmanager
+    def reader(self) -> Iterator[Reader]:  # noqa: D102
+        with self._base.begin() as transaction, self._layer.reader() as newer:
+            yield _LayeredReader(LmdbReader(transaction), newer)
+
+    def apply(self, changes: Iterable[Changes], version: Version) -> None:  # noqa: D102
+        self._layer.apply([_Layered(change) for change in changes], version)
+
+    def snapshot(self, path: str) -> None:  # noqa: D102
+        raise StateError(f"the group over {self.base} is read in place: flatten it before taking a snapshot")
+
+    def flatten(self, path: str) -> LmdbStore:
+        """Copy base and layer into a full store at `path`."""
+        with open(self.base, "rb") as source, open(path, "wb") as target:
+            while block := source.read(1 << 22):
+                target.write(block)
+        full, version = LmdbStore(path), self.version()
+        if version is not None and self._layer.version() is not None:
+            with self._layer.reader() as newer:
+                full.apply([_Flat(list(newer.scan(FIRST, b"\xff" * 16)))], version)
+        return full
+
+    def bytes_used(self) -> int:  # noqa: D102
+        return os.path.getsize(self.base) + self._layer.bytes_used()
+
+    def close(self) -> None:  # noqa: D102
+        close_environment(self.base)
+        self._layer.close()
+
+
+class _LayeredReader(Reader):
+    def __init__(self, base: Reader, newer: Reader) -> None:
+        self._base = base
+        self._newer = newer
+
+    def get_many(self, keys: list[bytes]) -> list[bytes | None]:
+        found = self._newer.get_many(keys)
+        missing = [key for key, value in zip(keys, found, strict=True) if value is None]
+        below = iter(self._base.get_many(missing))
+        return [next(below) if v is None else (v[1:] if v[0] else None) for v in found]
+
+    def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
+        newer, base = self._newer.scan(start, stop), self._base.scan(start, stop)
+        above, below = next(newer, None), next(base, None)
+        while above or below:
+            if above is None or (below is not None and below[0] < above[0]):
+                assert below is not None
+                yield below
+                below = next(base, None)
+                continue
+            if below is not None and below[0] == above[0]:
+                below = next(base, None)
+            if above[1][0]:
+                yield above[0], above[1][1:]
+            above = next(newer, None)
+
+
+class _Layered:
+    """Changes as entries of a layer: a leading 1 and the value, or a 0 that hides what lies below."""
+
+    def __init__(self, change: Changes) -> None:
+        self._change = change
+
+    def puts(self) -> Iterable[tuple[bytes, bytes]]:
+        for key, value in self._change.puts():
+            yield key, b"\1" + value
+        for key in self._change.deletes():
+            yield key, b"\0"
+
+    def deletes(self) -> Iterable[bytes]:
+        return ()
+
+
+class _Flat:
+    def __init__(self, entries: list[tuple[bytes, bytes]]) -> None:
+        self._entries = entries
+
+    def puts(self) -> Iterable[tuple[bytes, bytes]]:
+        return ((key, value[1:]) for key, value in self._entries if value[0])
+
+    def deletes(self) -> Iterable[bytes]:
+        return (key for key, value in self._entries if not value[0])

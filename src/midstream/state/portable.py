@@ -1,0 +1,215 @@
+"""State as tables with the user's columns, and back: the portable form that savepoints are made of.
+
+A keyed function has a table `record` (its values), a table per list and per map, and `timers`; a declared aggregate
+has `record`: the results under the user's names, and the accumulators, from which it is read back, under `_` names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from midstream.aggregates import Compiled
+from midstream.aggregation import Merger
+from midstream.plan import StateField
+from midstream.state import keyed
+from midstream.state.keys import KeyCodec
+from midstream.state.lmdb_store import FIRST
+from midstream.state.store import Reader
+
+Entries = Iterator[tuple[bytes, bytes]]
+_TIME = pa.timestamp("us", tz="UTC")
+_END = b"\xff" * 8
+_pack, _unpack = msgspec.msgpack.encode, msgspec.msgpack.decode
+
+
+class Portable:
+    """What both kinds of keyed operator share: the names and schemas of their tables."""
+
+    def __init__(self, keys: pa.Schema) -> None:
+        self.codec = KeyCodec(keys)
+        self.keys = keys
+
+    def schemas(self) -> dict[str, pa.Schema]:
+        """Give the tables with their schemas."""
+        raise NotImplementedError
+
+    def dump(self, reader: Reader) -> dict[str, pa.Table]:
+        """Turn the entries of a group into tables."""
+        raise NotImplementedError
+
+    def load(self, table: str, rows: pa.RecordBatch) -> list[tuple[bytes, bytes]]:
+        """Turn rows of a table into entries."""
+        raise NotImplementedError
+
+    def _with_keys(self, fields: list[tuple[str, pa.DataType]]) -> pa.Schema:
+        return pa.schema([*self.keys, *(pa.field(name, type) for name, type in fields)])
+
+    def _encoded(self, rows: pa.RecordBatch) -> list[bytes]:
+        columns = [rows.column(field.name).cast(field.type) for field in self.keys]
+        return list(self.codec.encode(columns).to_pylist()) if rows.num_rows else []
+
+
+class PortableFunction(Portable):
+    """The state of a keyed function."""
+
+    def __init__(self, operator: str, keys: pa.Schema, fields: tuple[StateField, ...], types: pa.Schema) -> None:
+        super().__init__(keys)
+        self.fields = fields
+        self.types = {field.name: field.type for field in types}
+        self.form = keyed.Form(operator, fields, self.types)
+
+    def schemas(self) -> dict[str, pa.Schema]:
+        """Give the tables with their schemas."""
+        values: list[tuple[str, pa.DataType]] = []
+        found: dict[str, pa.Schema] = {}
+        for field in self.fields:
+            ttl = [(f"{field.name}__expires", _TIME)] if field.ttl else []
+            if field.kind == "value":
+                values += [(field.name, self.types[field.name]), *ttl]
+            else:
+                values += [(f"{field.name}__length", pa.int64())] if field.kind == "list" else []
+                first = ("position", pa.int64()) if field.kind == "list" else ("map_key", self.types[f"{field.name} key"])
+                found[f"{field.kind}-{field.name}"] = self._with_keys([first, ("value", self.types[field.name]), *ttl])
+        found["timers"] = self._with_keys([("timer", pa.string()), ("at", _TIME)])
+        return {"record": self._with_keys(values), **found}
+
+    def dump(self, reader: Reader) -> dict[str, pa.Table]:
+        """Turn the entries of a group into tables."""
+        rows: dict[str, list[tuple[bytes, list[Any]]]] = {name: [] for name in self.schemas()}
+        for entry, stored in reader.scan(FIRST, _END):
+            tag = entry[0]
+            if tag == keyed.RECORD:
+                rows["record"].append((entry[1:], self._values(_unpack(stored))))
+            elif tag in (keyed.EVENT, keyed.PROCESSING):
+                kind = "event_time" if tag == keyed.EVENT else "processing_time"
+                rows["timers"].append((entry[9:], [kind, keyed.deadline_of(entry)]))
+            elif tag >= keyed.FIELDS:
+                at, key, rest = keyed.split_field_entry(entry)
+                field = self.fields[at]
+                value, expiry = _unpack(stored)
+                first = int.from_bytes(rest, "big") if field.kind == "list" else self._map_key(at, _unpack(rest))
+                item = [first, None if value is None else self.form.wires[at].unpack(value)]
+                rows[f"{field.kind}-{field.name}"].append((key, [*item, expiry] if field.ttl else item))
+        return {name: self._table(schema, rows[name]) for name, schema in self.schemas().items()}
+
+    def load(self, table: str, rows: pa.RecordBatch) -> list[tuple[bytes, bytes]]:
+        """Turn rows of a table into entries."""
+        keys = self._encoded(rows)
+        data = rows.to_pylist()
+        entries: list[tuple[bytes, bytes]] = []
+        for key, row in zip(keys, data, strict=True):
+            if table == "record":
+                entries += self._load_record(key, row)
+            elif table == "timers":
+                tag = keyed.EVENT if row["timer"] == "event_time" else keyed.PROCESSING
+                entries.append((bytes((tag,)) + keyed.deadline_bytes(keyed.micros_of(row["at"])) + key, b"1"))
+            else:
+                entries += self._load_item(table.split("-", 1)[1], key, row)
+        return entries
+
+    def _map_key(self, at: int, packed: Any) -> Any:
+        wire = self.form.key_wires[at]
+        assert wire is not None
+        return wire.unpack(packed)
+
+    def _values(self, record: list[Any]) -> list[Any]:
+        out: list[Any] = []
+        for at, field in enumerate(self.fields):
+            if field.kind == "value":
+                item = record[at] if at < len(record) else None
+                value, expiry = item if field.ttl and item is not None else (item, None)
+                out.append(None if value is None else self.form.wires[at].unpack(value))
+                if field.ttl:
+                    out.append(expiry)
+            elif field.kind == "list":
+                out.append(record[at] if at < len(record) else None)
+        return out
+
+    def _load_record(self, key: bytes, row: dict[str, Any]) -> Iterator[tuple[bytes, bytes]]:
+        entry, record = keyed.record_key(key), []
+        for at, field in enumerate(self.fields):
+            if field.kind != "value":
+                record.append(row.get(f"{field.name}__length"))
+                continue
+            item = self.form.wires[at].checked(row[field.name])
+            if field.ttl and item is not None:
+                expiry = keyed.micros_of(row[f"{field.name}__expires"])
+                yield bytes((keyed.EXPIRY,)) + keyed.deadline_bytes(expiry) + entry, b"1"
+                item = (item, expiry)
+            record.append(item)
+        yield entry, _pack(record)
+
+    def _load_item(self, name: str, key: bytes, row: dict[str, Any]) -> Iterator[tuple[bytes, bytes]]:
+        at = self.form.index[name]
+        field = self.fields[at]
+        if field.kind == "list":
+            rest = int(row["position"]).to_bytes(4, "big")
+        else:
+            wire = self.form.key_wires[at]
+            assert wire is not None
+            rest = _pack(wire.checked(row["map_key"]))
+        entry = keyed.field_prefix(at, key) + rest
+        expiry = keyed.micros_of(row[f"{name}__expires"]) if field.ttl and row[f"{name}__expires"] else 0
+        if expiry:
+            yield bytes((keyed.EXPIRY,)) + keyed.deadline_bytes(expiry) + entry, b"1"
+        yield entry, _pack((self.form.wires[at].checked(row["value"]), expiry))
+
+    def _table(self, schema: pa.Schema, rows: list[tuple[bytes, list[Any]]]) -> pa.Table:
+        columns = self.codec.decode([key for key, _ in rows])
+        for i, field in enumerate(list(schema)[len(columns) :]):
+            values = [row[i] for _, row in rows]
+            if field.type == _TIME and (not values or not hasattr(values[0], "year")):
+                columns.append(pa.array(values, pa.int64()).cast(_TIME))
+            else:
+                columns.append(pa.array(values, field.type))
+        return pa.table(columns, schema=schema)
+
+
+class PortableAggregate(Portable):
+    """The state of a declared aggregate."""
+
+    def __init__(self, keys: pa.Schema, compiled: Compiled, results: pa.Schema) -> None:
+        super().__init__(keys)
+        self.merger = Merger(compiled)
+        self.results = results
+
+    def schemas(self) -> dict[str, pa.Schema]:
+        """Give the one table."""
+        fields: list[tuple[str, pa.DataType]] = [(field.name, field.type) for field in self.results]
+        for a in self.merger.accumulators:
+            fixed = pa.int64() if a.dtype == "<i8" else pa.float64()
+            fields.append((f"_{a.name}", pa.binary() if a.dtype == "object" else fixed))
+        return {"record": self._with_keys(fields)}
+
+    def dump(self, reader: Reader) -> dict[str, pa.Table]:
+        """Turn the entries of a group into the table."""
+        entries = list(reader.scan(FIRST, _END))
+        columns, _ = self.merger.decode([value for _, value in entries])
+        arrays = self.codec.decode([entry[1:] for entry, _ in entries])
+        arrays += self.merger.results(columns, [field.type for field in self.results])
+        for a in self.merger.accumulators:
+            values = columns[a.name]
+            if a.dtype == "object":
+                values = [_pack(str(v) if a.decimal and v is not None else v) for v in values]
+            arrays.append(pa.array(values, pa.binary() if a.dtype == "object" else None))
+        return {"record": pa.table(arrays, schema=self.schemas()["record"])}
+
+    def load(self, table: str, rows: pa.RecordBatch) -> list[tuple[bytes, bytes]]:
+        """Turn rows of the table into entries."""
+        columns: dict[str, Any] = {}
+        for a in self.merger.accumulators:
+            column = rows.column(f"_{a.name}")
+            if a.dtype == "object":
+                columns[a.name] = [_unpack(v) for v in column.to_pylist()]
+            else:
+                columns[a.name] = column.to_numpy(zero_copy_only=False).astype(np.dtype(a.dtype))
+        if self.merger.objects:
+            values = self.merger.encode(columns)
+        else:
+            values = [row.tobytes() for row in self.merger.encode_fixed(columns)]
+        return [(keyed.record_key(key), value) for key, value in zip(self._encoded(rows), values, strict=True)]

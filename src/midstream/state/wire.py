@@ -1,0 +1,128 @@
+"""Values of declared state types: checked when a user writes them, and turned into what msgpack can hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import date, datetime, timedelta, timezone
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+
+from midstream.errors import StateError
+
+EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_DAY = date(1970, 1, 1)
+_MICRO = timedelta(microseconds=1)
+
+
+def micros_of(moment: datetime) -> int:
+    """Give microseconds since 1970; a moment without a zone is taken as UTC."""
+    return ((moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)) - EPOCH) // _MICRO
+
+
+def moment_of(micros: int) -> datetime:
+    """Give the moment, in UTC, so many microseconds after 1970."""
+    return EPOCH + timedelta(microseconds=micros)
+
+
+class Wire:
+    """The form of one type between Python and msgpack."""
+
+    def __init__(self, type: pa.DataType, what: str) -> None:
+        self.type = type
+        self._what = what
+        self.pack, self.unpack = _converters(type)
+
+    def checked(self, value: Any) -> Any:
+        """Turn a user's value into its stored form, or say that it does not fit."""
+        if value is None:
+            return None
+        try:
+            return self.pack(value)
+        except (TypeError, ValueError, ArithmeticError, pa.ArrowException) as error:
+            raise StateError(
+                f"{self._what} is declared as {self.type}; {value!r} ({type(value).__name__}) does not fit: {error}"
+            ) from None
+
+
+def _integer(bits: int) -> Callable[[Any], int]:
+    low, high = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
+
+    def pack(value: Any) -> int:
+        if isinstance(value, bool) or not hasattr(value, "__index__"):
+            raise TypeError("a whole number is needed")
+        number = value.__index__()
+        if not low <= number <= high:
+            raise ValueError(f"it lies outside {bits} bits")
+        return int(number)
+
+    return pack
+
+
+def _exactly(*types: type) -> Callable[[Any], Any]:
+    def pack(value: Any) -> Any:
+        if not isinstance(value, types):
+            raise TypeError(f"{types[0].__name__} is needed")
+        return value
+
+    return pack
+
+
+def _float(value: Any) -> float:
+    if isinstance(value, (str, bytes, bool)):
+        raise TypeError("a number is needed")
+    return float(value)
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _converters(type: pa.DataType) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
+    kinds = pa.types
+    if kinds.is_integer(type):
+        return _integer(type.bit_width), _same
+    if kinds.is_floating(type):
+        return _float, _same
+    if kinds.is_string(type) or kinds.is_large_string(type):
+        return _exactly(str), _same
+    if kinds.is_boolean(type):
+        return _exactly(bool), _same
+    if kinds.is_binary(type) or kinds.is_large_binary(type):
+        return lambda v: bytes(_exactly(bytes, bytearray)(v)), _same
+    if kinds.is_timestamp(type):
+        return lambda v: micros_of(_exactly(datetime)(v)), moment_of
+    if kinds.is_date(type):
+        return lambda v: (_exactly(date)(v) - _DAY).days, lambda days: _DAY + timedelta(days=days)
+    if kinds.is_decimal(type):
+        return lambda v: str(pa.scalar(Decimal(v), type).as_py()), Decimal
+    return _nested(type)
+
+
+def _nested(type: pa.DataType) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
+    kinds = pa.types
+    if kinds.is_list(type):
+        pack, unpack = _nullable(type.value_type)
+        return lambda v: [pack(x) for x in v], lambda v: [unpack(x) for x in v]
+    if kinds.is_map(type):
+        (pack_key, unpack_key), (pack, unpack) = _nullable(type.key_type), _nullable(type.item_type)
+        return (
+            lambda v: [(pack_key(k), pack(x)) for k, x in dict(v).items()],
+            lambda v: {unpack_key(k): unpack(x) for k, x in v},
+        )
+    if kinds.is_struct(type):
+        fields = [(field.name, *_nullable(field.type)) for field in type]
+
+        def pack_struct(value: Any) -> list[Any]:
+            if isinstance(value, dict):
+                return [pack(value.get(name)) for name, pack, _ in fields]
+            return [pack(x) for (_, pack, _), x in zip(fields, value, strict=True)]
+
+        return pack_struct, lambda v: {n: unpack(x) for (n, _, unpack), x in zip(fields, v, strict=True)}
+    raise StateError(f"state of type {type} is not supported")
+
+
+def _nullable(type: pa.DataType) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
+    pack, unpack = _converters(type)
+    return lambda v: None if v is None else pack(v), lambda v: None if v is None else unpack(v)

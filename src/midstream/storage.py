@@ -1,0 +1,228 @@
+"""The durable store: files below one directory, on any file system that `pyarrow.fs` reaches, and every path in it.
+
+On a local file system what is written is synced, file and directory, before it counts. Elsewhere an object is
+whole when its upload has ended.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from midstream.errors import CheckpointError
+
+_SPARK_SCHEMES = {"s3": "s3a", "gcs": "gs"}
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """A directory of the durable store. Paths given to its methods are relative to it."""
+
+    root: str  # an absolute local path, or a URI
+
+    @classmethod
+    def at(cls, location: str | os.PathLike[str]) -> Storage:
+        """Open a directory given as a path or a URI."""
+        text = os.fspath(location)
+        if text.startswith("file:"):
+            text = "/" + text[len("file:") :].lstrip("/")
+        return cls(text.rstrip("/") if "://" in text else os.path.abspath(text))
+
+    @property
+    def is_local(self) -> bool:
+        """Whether files can be opened by path."""
+        return "://" not in self.root
+
+    def path(self, *parts: str) -> str:
+        """Give the full path or URI of a file."""
+        return "/".join((self.root, *parts))
+
+    def for_spark(self, *parts: str) -> str:
+        """Give the address under which Spark knows a file."""
+        if self.is_local:
+            return "file://" + self.path(*parts)
+        scheme, rest = self.path(*parts).split("://", 1)
+        return f"{_SPARK_SCHEMES.get(scheme, scheme)}://{rest}"
+
+    def write(self, path: str, content: Any) -> None:
+        """Write a file whole: readers see all of it or nothing, and what was there before is replaced."""
+        if not self.is_local:
+            fs, base = self._remote()
+            with fs.open_output_stream(f"{base}/{path}") as out:
+                out.write(content)
+            return
+        target = self.path(path)
+        temporary = f"{target}.{os.urandom(4).hex()}.tmp"
+        try:
+            self.write_new(os.path.relpath(temporary, self.root), content)
+            os.replace(temporary, target)
+        except OSError:
+            if os.path.exists(temporary):
+                os.unlink(temporary)
+            raise
+        _sync_directory(os.path.dirname(target))
+
+    def write_new(self, path: str, content: Any) -> None:
+        """Write a file under a name that nobody else uses; it counts once something names it."""
+        if not self.is_local:
+            self.write(path, content)
+            return
+        target = self.path(path)
+        for _ in range(2):
+            try:
+                with open(target, "wb", buffering=0) as out:
+                    view = memoryview(content).cast("B")
+                    while view:
+                        view = view[out.write(view) :]
+                    os.fsync(out.fileno())
+                return
+            except FileNotFoundError:
+                os.makedirs(os.path.dirname(target), exist_ok=True)
+            except OSError as error:
+                if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                    raise CheckpointError(
+                        f"the disk is full: {target} could not be written. Free some space and start the job again "
+                        "with the same checkpoint; nothing that was committed is lost"
+                    ) from error
+                raise
+        raise CheckpointError(f"the directory of {target} vanishes while it is written")
+
+    def read(self, path: str) -> bytes:
+        """Read a whole file."""
+        if self.is_local:
+            with open(self.path(path), "rb") as file:
+                return file.read()
+        fs, base = self._remote()
+        with fs.open_input_stream(f"{base}/{path}") as stream:
+            return bytes(stream.read())
+
+    def exists(self, path: str) -> bool:
+        """Tell whether a file or directory exists."""
+        if self.is_local:
+            return os.path.exists(self.path(path))
+        fs, base = self._remote()
+        return bool(fs.get_file_info(f"{base}/{path}").type != pafs.FileType.NotFound)
+
+    def list(self, path: str) -> list[str]:
+        """List the names in a directory, sorted; a directory that does not exist has none."""
+        if self.is_local:
+            try:
+                return sorted(os.listdir(self.path(path)))
+            except FileNotFoundError:
+                return []
+        fs, base = self._remote()
+        selector = pafs.FileSelector(f"{base}/{path}", allow_not_found=True)
+        return sorted(info.base_name for info in fs.get_file_info(selector))
+
+    def delete(self, path: str) -> None:
+        """Delete a file or a directory with all that is in it; one that does not exist is deleted already."""
+        if self.is_local:
+            target = self.path(path)
+            if os.path.isdir(target) and not os.path.islink(target):
+                shutil.rmtree(target, ignore_errors=True)
+            else:
+                try:
+                    os.unlink(target)
+                except FileNotFoundError:
+                    return
+            return
+        fs, base = self._remote()
+        info = fs.get_file_info(f"{base}/{path}")
+        if info.type == pafs.FileType.Directory:
+            fs.delete_dir(f"{base}/{path}")
+        elif info.type == pafs.FileType.File:
+            fs.delete_file(f"{base}/{path}")
+
+    def buffer(self, path: str) -> pa.Buffer:
+        """Read a file as an Arrow buffer, without a copy where the file is local."""
+        if self.is_local:
+            with pa.memory_map(self.path(path)) as file:
+                return file.read_buffer()
+        return pa.py_buffer(self.read(path))
+
+    def upload(self, local: str, path: str) -> None:
+        """Store a local file; the local one is gone afterwards."""
+        if self.is_local:
+            target = self.path(path)
+            os.makedirs(os.path.dirname(target), exist_ok=True)
+            fd = os.open(local, os.O_RDONLY)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+            shutil.move(local, target)
+            return
+        fs, base = self._remote()
+        pafs.copy_files(local, f"{base}/{path}", destination_filesystem=fs)
+        os.unlink(local)
+
+    def download(self, path: str, local: str) -> None:
+        """Copy a stored file to a local path."""
+        if self.is_local:
+            shutil.copyfile(self.path(path), local)
+            return
+        fs, base = self._remote()
+        pafs.copy_files(f"{base}/{path}", local, source_filesystem=fs)
+
+    def _remote(self) -> tuple[pafs.FileSystem, str]:
+        fs, base = pafs.FileSystem.from_uri(self.root)
+        return fs, base
+
+
+def _sync_directory(directory: str) -> None:
+    fd = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+# --- the layout of a checkpoint -------------------------------------------------------------------------------------
+
+IDENTITY = "midstream.json"
+LEASE = "lease"
+SPARK = "spark"
+PLANS = "plans"
+JOURNAL = "journal"
+COMMITS = "commits"
+
+
+def plan_file(version: int) -> str:
+    """The file of a plan version."""
+    return f"{PLANS}/v{version:06}.json"
+
+
+def journal_file(epoch: int) -> str:
+    """The file of what was decided before an epoch ran."""
+    return f"{JOURNAL}/{epoch:012}.json"
+
+
+def commit_file(epoch: int) -> str:
+    """The file of an epoch's commit record."""
+    return f"{COMMITS}/{epoch:012}.json"
+
+
+def epoch_of(name: str) -> int:
+    """The epoch that a journal or commit file is of."""
+    return int(name.split(".")[0])
+
+
+def log_directory(operator: str, epoch: int, run: str = "") -> str:
+    """The directory of the change logs that one run of an epoch wrote."""
+    return f"state/{operator}/log/{epoch:012}" + (f"/{run}" if run else "")
+
+
+def snapshot_directory(operator: str, group: int | None = None) -> str:
+    """The directory of a group's snapshots."""
+    return f"state/{operator}/snapshot" + (f"/{group:06}" if group is not None else "")
+
+
+def spool_directory(sink: str, epoch: int, run: str = "") -> str:
+    """The directory where rows of a sink wait between commit and publication."""
+    return f"spool/{sink}/{epoch:012}" + (f"/{run}" if run else "")
