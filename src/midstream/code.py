@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import inspect
-import os
+import secrets
 import sys
 import sysconfig
 import textwrap
@@ -53,7 +53,7 @@ def capture(thing: Any, *, what: str, shipped: bool) -> Code:
         pickled = None
     source = _source_of(thing)
     digest = _digest(thing, source, pickled)
-    key = os.urandom(8).hex()
+    key = secrets.token_hex(8)
     _live[key] = thing
     return Code(digest=digest, key=key, name=_name_of(thing), source=source, python=_python(), pickled=pickled)
 

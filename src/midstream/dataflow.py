@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 from midstream import code
 from midstream import plan as p
 from midstream.aggregate_task import AggregateTask
+from midstream.aggregates import Compiled, quote
 from midstream.code import Code
 from midstream.function_task import ORDER, TIE, FunctionTask
 from midstream.resolve import Keyed, Resolved, arrow_schema, is_float
@@ -27,7 +28,7 @@ from midstream.state.cache import Head
 from midstream.storage import log_directory
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, SparkSession
+    from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +89,7 @@ class Dataflow:
         plan = self.resolved.plan
         if isinstance(operator, p.Source):
             index = [source.id for source in plan.of(p.Source)].index(operator.id)
-            return tagged.only(self.batch, index, self.resolved.schemas[operator.id])
+            return self._sql(self.batch, tagged.only("_midstream_rows", index, self.resolved.schemas[operator.id]))
         inputs = [self.frame(id) for id in operator.inputs]
         if isinstance(operator, p.Transform):
             result: DataFrame = code.load(operator.code)(inputs[0])
@@ -110,9 +111,7 @@ class Dataflow:
 
     def _keyed(self, operator: p.Process | p.Aggregate, rows: DataFrame) -> DataFrame:
         run, keyed = self.keyed[operator.id], self.resolved.keyed[operator.id]
-        located = _located(rows, operator.keys, keyed, run.routing)
-        task: SlotTask
-        common = {
+        common: dict[str, Any] = {
             "operator": operator.id,
             "head": run.head,
             "epoch": run.epoch,
@@ -121,72 +120,80 @@ class Dataflow:
             "keys": operator.keys,
             "groups": tuple(run.routing.groups_of(slot) for slot in range(run.routing.slots)),
         }
+        task: SlotTask
         if isinstance(operator, p.Aggregate):
             assert keyed.compiled is not None
             combine = run.combine or not keyed.compiled.liftable
-            located = _accumulated(located, operator, keyed, self.epoch, combine)
-            task = AggregateTask(**common, compiled=keyed.compiled, combined=combine)  # type: ignore[arg-type]
+            columns = _accumulators(keyed.compiled, combine)
+            task = AggregateTask(**common, compiled=keyed.compiled, combined=combine)
         else:
-            located = _ordered(located, keyed, operator)
+            combine = False
+            columns = _columns_in_order(keyed, operator)
             task = FunctionTask(
-                **common,  # type: ignore[arg-type]
+                **common,
                 code=operator.code,
                 state=operator.state,
                 types=_serialised(keyed.state_types),
                 order_by=operator.order_by,
                 key_schema=_serialised(arrow_schema(keyed.keys)),
             )
-        slots = run.routing.slots
-        markers = _markers(self.spark, located, slots)
-        placed = located.union(markers).repartitionById(slots, F.col(SLOT))
-        output = self.resolved.schemas[operator.id]
-        return placed.mapInArrow(task, output)  # type: ignore[arg-type]
+        placed = self._sql(rows, _placement(operator, keyed, run.routing, columns, combine, self.epoch))
+        shuffled = placed.repartitionById(run.routing.slots, SLOT)
+        return shuffled.mapInArrow(task, self.resolved.schemas[operator.id])  # type: ignore[arg-type]
+
+    def _sql(self, rows: DataFrame, query: str) -> DataFrame:
+        """Run a query over `rows`. One text costs the driver far less than a chain of Python calls into the JVM."""
+        rows.createOrReplaceTempView("_midstream_rows")
+        return self.spark.sql(query)
 
 
-def _located(rows: DataFrame, keys: tuple[str, ...], keyed: Keyed, routing: Routing) -> DataFrame:
-    """Add group and slot: `pmod(xxhash64(key), groups)`, looked up in the routing, all in the JVM."""
-    hashed = [_normal(keyed, key) for key in keys]
-    group = F.pmod(F.xxhash64(*hashed), F.lit(len(routing.owners))).cast("int")
-    owners = F.expr(f"array({', '.join(map(str, routing.owners))})")
-    rest = [F.col(f"`{name}`") for name in rows.columns]
-    placed = rows.select(group.alias(GROUP), *rest)
-    return placed.select(F.get(owners, F.col(GROUP)).alias(SLOT), F.col(GROUP), *rest)
+def _placement(
+    operator: p.Process | p.Aggregate,
+    keyed: Keyed,
+    routing: Routing,
+    columns: dict[str, str],
+    combine: bool,
+    epoch: int,
+) -> str:
+    """The query that gives rows their group and slot, and adds the marker row of each slot.
 
-
-def _normal(keyed: Keyed, key: str) -> Column:
-    """A key column as it is hashed: -0.0 is 0.0."""
-    column = F.col(f"`{key}`")
-    return column + F.lit(0.0) if is_float(keyed.input, key) else column
-
-
-def _accumulated(rows: DataFrame, operator: p.Aggregate, keyed: Keyed, epoch: int, combine: bool) -> DataFrame:
-    assert keyed.compiled is not None
-    rows = rows.withColumn("_epoch", F.lit(epoch).cast("long"))
-    names = [f"`{name}`" for name in (SLOT, GROUP, *operator.keys)]
+    `group = pmod(xxhash64(key), groups)`, `slot = routing[group]`, all in the JVM. The markers make every slot run in
+    every epoch, rows or not, and know its own number: Spark's partition ids do not survive a union or a coalesce.
+    """
+    keys = [quote(key) for key in operator.keys]
+    hashed = [f"{key} + 0D" if is_float(keyed.input, name) else key for key, name in zip(keys, operator.keys, strict=True)]
+    group = f"cast(pmod(xxhash64({', '.join(hashed)}), {len(routing.owners)}L) as int)"
+    slot = f"get(array({', '.join(map(str, routing.owners))}), {GROUP})"
+    selected = [f"{expression} as {quote(name)}" for name, expression in columns.items()]
+    located = f"select *, {group} as {GROUP}, {epoch}L as _epoch from _midstream_rows"
+    rows = f"select {', '.join([f'{slot} as {SLOT}', GROUP, *keys, *selected])} from ({located})"
     if combine:
-        folded = [F.expr(a.combine).alias(a.name) for a in keyed.compiled.accumulators]
-        return rows.groupBy(*names).agg(F.count(F.lit(1)).alias("_rows"), *folded)
-    lifted = [F.expr(a.lift).alias(a.name) for a in keyed.compiled.accumulators if a.lift]
-    return rows.select(*names, *lifted)
+        rows += f" group by {', '.join([GROUP, *keys])}"
+        rows = rows.replace(f"{slot} as {SLOT}", f"any_value({slot}) as {SLOT}", 1)
+    if isinstance(operator, p.Process):
+        rows = f"select {', '.join([f'{slot} as {SLOT}', GROUP, *selected])} from ({located})"
+    nulls = ", ".join(["null"] * (len(columns) + (0 if isinstance(operator, p.Process) else len(keys))))
+    marker = f"select cast(id as int), {MARKER}, {nulls} from range(0, {routing.slots}, 1, 1)"
+    return f"{rows} union all {marker}"
 
 
-def _ordered(rows: DataFrame, keyed: Keyed, operator: p.Process) -> DataFrame:
-    """Add what rows are sorted by within their key: event time, and a hash of the whole row as the tie-break."""
-    columns = [
-        F.to_json(f"`{f.name}`") if "map<" in f.dataType.simpleString() else F.col(f"`{f.name}`") for f in keyed.input
+def _accumulators(compiled: Compiled, combine: bool) -> dict[str, str]:
+    """What is sent of each row, or of each key where the JVM folds rows first: column name -> SQL."""
+    if combine:
+        return {"_rows": "count(1)"} | {a.name: a.combine for a in compiled.accumulators}
+    return {a.name: a.lift for a in compiled.accumulators if a.lift}
+
+
+def _columns_in_order(keyed: Keyed, operator: p.Process) -> dict[str, str]:
+    """All columns, and what rows of a key are sorted by: event time, and a hash of the whole row as the tie-break."""
+    columns = {field.name: quote(field.name) for field in keyed.input}
+    whole = [
+        f"to_json({quote(f.name)})" if "map<" in f.dataType.simpleString() else quote(f.name) for f in keyed.input
     ]
-    rows = rows.withColumn(TIE, F.xxhash64(*columns))
+    columns[TIE] = f"xxhash64({', '.join(whole)})"
     if keyed.event_time and not operator.order_by:
-        moment = F.unix_micros(F.col(f"`{keyed.event_time}`"))
-        rows = rows.withColumn(ORDER, F.coalesce(moment, F.lit(0).cast("long")))
-    return rows
-
-
-def _markers(spark: SparkSession, like: DataFrame, slots: int) -> DataFrame:
-    """One row per slot that carries its identity, so that every slot runs in every epoch."""
-    columns = [F.col("id").cast("int").alias(SLOT), F.lit(MARKER).alias(GROUP)]
-    columns += [F.lit(None).cast(f.dataType).alias(f.name) for f in like.schema if f.name not in (SLOT, GROUP)]
-    return spark.range(0, slots, 1, 1).select(*columns)
+        columns[ORDER] = f"coalesce(unix_micros({quote(keyed.event_time)}), 0L)"
+    return columns
 
 
 def _serialised(schema: pa.Schema | None) -> bytes:

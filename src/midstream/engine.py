@@ -12,11 +12,12 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from midstream import code, coordinator, events
 from midstream import plan as p
 from midstream import storage as layout
+from midstream.aggregates import quote
 from midstream.dataflow import Dataflow, KeyedRun
 from midstream.errors import CheckpointError, MidstreamError
 from midstream.events import After, Before, Event, Progress, Step
@@ -27,12 +28,14 @@ from midstream.resolve import Resolved, resolve
 from midstream.routing import Routing
 from midstream.sinks.base import Sink, Staged, Staging
 from midstream.slot import Epoch
-from midstream.state.cache import Head, LogsOf, logs_of
+from midstream.state.cache import Head, logs_of
 from midstream.state.changelog import Report, read_report
 from midstream.state.wire import moment_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Observation, SparkSession
+
+T = TypeVar("T")
 
 END_OF_TIME = 253_402_300_799_000_000  # the watermark after the end of the input: 9999-12-31, in microseconds
 ATTEMPTS = 3  # runs of an epoch before its failure is the job's
@@ -86,6 +89,7 @@ class Engine:
     _recent: deque[Commit] = field(default_factory=lambda: deque(maxlen=_RECENT))
     _folds: dict[str, float] = field(default_factory=dict)  # operator -> distinct keys per row, last epoch
     _plans: dict[int, Resolved] = field(default_factory=dict)
+    _configured: SparkSession | None = None
 
     def __post_init__(self) -> None:
         self._plans[self.resolved.plan.version] = self.resolved
@@ -163,7 +167,7 @@ class Engine:
         times["total"] = time.perf_counter() - started
         self._report(commit, outcome, times)
 
-    def _timed(self, times: dict[str, float], step: Step, epoch: int, action: Callable[[], object]) -> any:  # type: ignore[valid-type]
+    def _timed(self, times: dict[str, float], step: Step, epoch: int, action: Callable[[], T]) -> T:
         self.listener(Before(step, epoch))
         started = time.perf_counter()
         result = action()
@@ -199,17 +203,21 @@ class Engine:
         self._configure(batch)
         keyed = {o.id: self._keyed_run(resolved, o.id, intent, final) for o in plan.of(p.Process, p.Aggregate)}
         flow = Dataflow(resolved, batch, intent.epoch, run, keyed)
+        begun: list[tuple[Sink, Staging]] = []
         try:
             flow.prepare()
             staged = []
             for operator in plan.of(p.Sink):
-                sink: Sink = code.load(operator.code)
                 spool = self.journal.storage.path(layout.spool_directory(operator.id, intent.epoch, run))
-                staging = Staging(operator.id, self.job, intent.epoch, run, spool)
-                staged.append(sink.stage(flow.frame(operator.inputs[0]), staging))
+                begun.append((code.load(operator.code), Staging(operator.id, self.job, intent.epoch, run, spool)))
+                staged.append(begun[-1][0].stage(flow.frame(operator.inputs[0]), begun[-1][1]))
                 self.listener(events.Staged(intent.epoch, operator.id))
             reports = {id: self._reports(flow, id, one) for id, one in keyed.items()}
-            return _Outcome(reports, staged, self._event_times(flow, intent, final))
+            return _Outcome(reports, staged, self._event_times(flow))
+        except BaseException:
+            for sink, staging in begun:
+                sink.clean(staging)
+            raise
         finally:
             flow.close()
 
@@ -238,25 +246,28 @@ class Engine:
                 )
         return found
 
-    def _event_times(self, flow: Dataflow, intent: Intent, final: bool) -> dict[str, int]:
+    def _event_times(self, flow: Dataflow) -> dict[str, int]:
         """The greatest event time of each watermark operator, this epoch's rows included."""
         times = dict(self.last.event_times) if self.last is not None else {}
         for id, observation in flow.observations.items():
             seen = _observed(observation)
             if seen is _PRUNED:
-                column = flow.resolved.event_times[id]
-                source = flow.frame(flow.resolved.plan[id].inputs[0])
-                seen = source.selectExpr(f"max(unix_micros(`{column}`))").first()[0]  # type: ignore[index]
+                column = quote(str(flow.resolved.event_times[id]))
+                rows = flow.frame(flow.resolved.plan[id].inputs[0])
+                seen = rows.selectExpr(f"max(unix_micros({column}))").collect()[0][0]
             if seen is not None:
                 times[id] = max(times.get(id, seen), seen)
         return times
 
     def _configure(self, batch: DataFrame) -> None:
         """Tune the session of the batch, which is not the user's."""
-        conf = batch.sparkSession.conf
-        conf.set("spark.sql.shuffle.partitions", str(max([*self.slots.values(), batch.sparkSession.sparkContext.defaultParallelism])))
-        conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(self.settings.rows_per_arrow_batch))
-        conf.set("spark.sql.adaptive.enabled", "false")
+        session = batch.sparkSession
+        if self._configured is not session:
+            cores = session.sparkContext.defaultParallelism
+            session.conf.set("spark.sql.shuffle.partitions", str(max([cores, *self.slots.values()])))
+            session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(self.settings.rows_per_arrow_batch))
+            session.conf.set("spark.sql.adaptive.enabled", "false")
+            self._configured = session
 
     def _keyed_run(self, resolved: Resolved, id: str, intent: Intent, final: bool) -> KeyedRun:
         state = self.last.operators.get(id, OperatorState()) if self.last is not None else OperatorState()
@@ -284,7 +295,7 @@ class Engine:
             cache=self.settings.cache,
             epoch=self.last.epoch if self.last is not None else -1,
             changed=state.changed or (None,) * self.groups,
-            recent=tuple(_logs(commit, id) for commit in self._recent),
+            recent=tuple(logs_of(commit, id) for commit in self._recent),
             in_place=self.settings.in_place,
         )
         routing = Routing.even(self.groups, self.slots[id])
@@ -295,7 +306,7 @@ class Engine:
         above = resolved.keyed[id].watermarks
         if commit is None or not above or any(w not in commit.event_times for w in above):
             return None
-        return min(commit.event_times[w] - resolved.plan[w].delay for w in above)  # type: ignore[union-attr]
+        return min(commit.event_times[w] - _delay(resolved, w) for w in above)
 
     def _record(self, intent: Intent, offsets: tuple[str, ...], outcome: _Outcome, final: bool) -> Commit:
         id = os.urandom(8).hex()
@@ -344,6 +355,9 @@ class Engine:
         for staged in commit.sinks:
             if staged.sink in sinks:
                 sinks[staged.sink].publish(staged, self.spark)
+        for staged in commit.sinks:
+            if staged.sink in sinks:
+                sinks[staged.sink].clean(staged)
 
     def _resolved(self, version: int) -> Resolved:
         if version not in self._plans:
@@ -367,7 +381,9 @@ class Engine:
             clock=moment_of(commit.clock).isoformat(),
             rows=rows,
             keys=keys,
-            watermarks={id: moment_of(t - self.resolved.plan[id].delay).isoformat() for id, t in commit.event_times.items()},  # type: ignore[union-attr]
+            watermarks={
+                id: moment_of(seen - _delay(self.resolved, id)).isoformat() for id, seen in commit.event_times.items()
+            },
             log_bytes=self.housekeeping.log_bytes,
             snapshots=sum(len(r.snapshots) for found in outcome.reports.values() for _, r in found),
             durations={**times, **slowest},
@@ -382,21 +398,24 @@ class NotDeterministic(MidstreamError):
 _PRUNED = object()
 
 
-def _observed(observation: object) -> object:
+def _observed(observation: Observation) -> Any:
     """Read an observation; `_PRUNED` if Spark never ran its node (a plain `get` would wait for ever)."""
-    future = observation._jo.future()  # type: ignore[attr-defined]
+    future = observation._jo.future()
     deadline = time.monotonic() + _OBSERVE_SECONDS
     while not future.isCompleted():  # it completes on Spark's listener thread, a moment after the job
         if time.monotonic() > deadline:
             return _PRUNED
         time.sleep(0.001)
-    return observation.get["greatest"]  # type: ignore[attr-defined]
+    return observation.get["greatest"]
+
+
+def _delay(resolved: Resolved, id: str) -> int:
+    operator = resolved.plan[id]
+    assert isinstance(operator, p.Watermark)
+    return operator.delay
 
 
 def _carried(state: OperatorState) -> OperatorState:
     """What stays of an operator's state in the next record: everything but the logs of the epoch."""
     return OperatorState(changed=state.changed, snapshots=state.snapshots, deadlines=state.deadlines)
 
-
-def _logs(commit: Commit, operator: str) -> LogsOf:
-    return logs_of(commit, operator)

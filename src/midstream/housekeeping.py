@@ -55,8 +55,6 @@ class Housekeeping:
         while self._doomed and self._doomed[0][0] <= min([commit.epoch, *self._pinned]):
             self._storage.delete(self._doomed.popleft()[1])
         self._forget(commit)
-        for staged in commit.sinks:
-            self._storage.delete(layout.spool_directory(staged.sink, commit.epoch - 1))
 
     def _forget(self, commit: Commit) -> None:
         oldest = min([oldest_needed(commit, self._keep), *self._pinned])

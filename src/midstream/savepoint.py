@@ -172,7 +172,8 @@ class DumpTask:
                     store = cache.bring(group)
                     with store.reader() as reader:
                         for table, rows in portable.dump(reader).items():
-                            writers[table].write_table(rows)
+                            if rows.num_rows:
+                                writers[table].write_table(rows)
                     store.close()
             for table, writer in writers.items():
                 writer.close()

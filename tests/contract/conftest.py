@@ -30,7 +30,8 @@ class Engine:
         return Staging("out", self.job, epoch, run, str(self.directory / "spool" / f"out-{epoch}-{run}"))
 
     def frame(self, rows: Sequence[tuple[Any, ...]], schema: str = "id long, text string") -> DataFrame:
-        return self.spark.createDataFrame(list(rows), schema).coalesce(2)
+        partitions = 2 if len(rows) > 3 else 1  # few, because each costs a task and a file
+        return self.spark.createDataFrame(list(rows), schema).coalesce(partitions)
 
     def stage(
         self, epoch: int, rows: Sequence[tuple[Any, ...]], schema: str = "id long, text string"

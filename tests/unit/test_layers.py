@@ -21,11 +21,11 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
     frozenset(names.split())
     for names in (
         "cli __main__ web demo bench nexmark testing",
-        "job flow",
-        "engine slot",
-        "state migration sinks sources journal storage metrics savepoint",
+        "job flow java",
+        "engine dataflow resolve savepoint housekeeping failures slot aggregate_task function_task",
+        "state migration sinks sources journal storage metrics aggregation retention",
         "coordinator",
-        "plan operators functions aggregates code routing events errors clock types",
+        "plan functions aggregates code routing events errors durations",
     )
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}  # {module: 0 is the highest}

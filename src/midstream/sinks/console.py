@@ -36,24 +36,21 @@ class Console(SpooledSink):
         """Print the epoch."""
         if not staged.files or spool.is_cleaned(staged):
             return
-        total = spool.count(staged)
-        rows = f"{total} row{'s'[: total != 1]}" + (f", {self._rows} shown" if total > self._rows else "")
-        reader = spool.read(staged)
-        table = Table(title=Text(f"{staged.sink} · epoch {staged.epoch} · {rows}"), title_justify="left")
+        total, reader = spool.count(staged), spool.read(staged)
+        table = Table()
         for name in reader.schema.names:
             table.add_column(Text(name), no_wrap=True)
-        shown = 0
         for batch in reader:
-            for row in zip(
-                *(column.to_pylist() for column in batch[: self._rows - shown].columns), strict=True
-            ):
+            wanted = batch[: self._rows - table.row_count]
+            for row in zip(*(column.to_pylist() for column in wanted.columns), strict=True):
                 table.add_row(*map(_cell, row))
-            shown = table.row_count
-            if shown >= self._rows:
+            if table.row_count == self._rows:
                 break
         screen = Screen(highlight=False)
         if not screen.is_terminal:
             screen.width = 10_000  # a log has no edge to wrap at; the table takes what it needs
+        rows = f"{total} row{'s'[: total != 1]}" + (f", {self._rows} shown" if total > self._rows else "")
+        screen.print(Text(f"{staged.sink} · epoch {staged.epoch} · {rows}", style="bold"))
         screen.print(table)
 
     def describe(self) -> str:

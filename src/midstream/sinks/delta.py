@@ -46,7 +46,7 @@ class Delta(SpooledSink):
         self._partition_by = tuple(partition_by)
         self._merge_schema = merge_schema
         self._storage_options = hide_secrets(storage_options)
-        self._fitting: list[pa.Schema] = []  # the schema last found to fit the table
+        self._fitting: pa.Schema | None = None  # the schema last found to fit the table
         _deltalake()
 
     def open(self, spark: SparkSession, sink: str, job: str) -> None:
@@ -56,9 +56,9 @@ class Delta(SpooledSink):
     def prepare(self, df: DataFrame, staging: Staging) -> DataFrame:
         """Refuse rows that do not fit the table, before they are committed."""
         schema = spool.arrow_schema(df.schema, staging.sink)
-        if self._fitting != [schema]:
+        if self._fitting != schema:
             self._check(schema, staging.sink)
-            self._fitting = [schema]
+            self._fitting = schema
         return df
 
     def publish(self, staged: Staged, spark: SparkSession) -> None:
@@ -87,8 +87,8 @@ class Delta(SpooledSink):
         except Exception as error:  # what fails while the rows are streamed comes back as a bare Exception
             raise SinkError(
                 f"sink {staged.sink!r} cannot append epoch {staged.epoch} to {self._table}: "
-                f"{_first_line(error)}. The rows are kept in the checkpoint: remove the cause, and start the job "
-                "again"
+                f"{_first_line(error)}. The rows are kept in the checkpoint: remove the cause, and start the "
+                "job again"
             ) from error
 
     def describe(self) -> str:
@@ -103,7 +103,7 @@ class Delta(SpooledSink):
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle the configuration only."""
-        return {**self.__dict__, "_fitting": []}
+        return {**self.__dict__, "_fitting": None}
 
     def _load(self, sink: str) -> DeltaTable | None:
         deltalake = _deltalake()

@@ -32,7 +32,8 @@ class Files(Sink):
     Promised: on file systems with an atomic rename of directories (local disks, NFS, HDFS) a reader sees an
     epoch wholly or not at all, and once. Not promised: the same on object stores, where a rename is a copy
     and a reader may see a part of the newest epoch for a moment (in the end it is there once); that two jobs
-    which start in the same instant on an unused directory are kept apart.
+    which start in the same instant on an unused directory are kept apart; a CSV row whose one column is null
+    (Spark writes nothing for it: set the option `nullValue`).
     """
 
     guarantee = "each committed epoch exactly once, visible as a whole (on object stores: once, file by file)"
@@ -43,11 +44,17 @@ class Files(Sink):
         """Write to the directory `path`; `options` are those of Spark's writer for the format."""
         if format not in FORMATS:
             raise SinkError(f"files(format={format!r}) is not known: use one of {', '.join(FORMATS)}")
+        hidden = [name for name in partition_by if name[0] in "._"]
+        if hidden:
+            raise SinkError(
+                f"files(partition_by=[{hidden[0]!r}]) would make directories that readers ignore, as their "
+                "names begin with a dot or an underscore: rename the column in a transform before the sink"
+            )
         self._path = directories.absolute(path)
         self._format = format
         self._partition_by = tuple(partition_by)
         self._options = hide_secrets(options)
-        codec = self._option("compression", "none")
+        codec = self._option("compression", self._option("codec", "none"))
         if format != "parquet" and codec not in _TEXT_CODECS:
             raise SinkError(
                 f"files(format={format!r}, compression={codec!r}) is not supported: use one of "
@@ -86,7 +93,7 @@ class Files(Sink):
         if clash:
             raise SinkError(
                 f"sink {staging.sink!r} cannot write column {clash[0]!r}: in {self._path} the epoch's number "
-                "is the column 'epoch', from the directory's name. Rename yours in a transform before the sink"
+                "is the column 'epoch', from the directory's name. Rename yours in a transform"
             )
         location = self._location(staging)
         options = reveal_secrets(self._options)

@@ -7,7 +7,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from midstream.code import Code, capture, load
+from midstream.code import capture, load
 from midstream.errors import SinkError
 from midstream.sinks import spool
 from midstream.sinks import staging as directories
@@ -32,8 +32,7 @@ class ForeachBatch(SpooledSink):
         """Call `fn` with a DataFrame and the epoch's number."""
         if not callable(fn):
             raise SinkError(f"foreach_batch needs a function of (df, epoch), not {fn!r}")
-        self._fn: BatchFunction | None = fn
-        self._code: Code = capture(fn, what="the function of foreach_batch", shipped=False)
+        self._code = capture(fn, what="the function of foreach_batch", shipped=False)
 
     def prepare(self, df: DataFrame, staging: Staging) -> DataFrame:
         """Take rows of all types that Spark can write as Parquet: Spark itself reads them again."""
@@ -43,12 +42,11 @@ class ForeachBatch(SpooledSink):
         """Call the function."""
         if not staged.files or spool.is_cleaned(staged):
             return
-        if self._fn is None:
-            self._fn = load(self._code)
         # With the schema given Spark starts no job to find it.
         df = spark.read.schema(spool.schema(staged)).parquet(directories.spark_pattern(staged.location))
+        fn: BatchFunction = load(self._code)
         try:
-            self._fn(df, staged.epoch)
+            fn(df, staged.epoch)
         except Exception as error:
             raise SinkError(
                 f"sink {staged.sink!r}: {self._code.name} failed on epoch {staged.epoch}: "
@@ -59,11 +57,3 @@ class ForeachBatch(SpooledSink):
     def describe(self) -> str:
         """Name the function, with a digest of its code."""
         return call("foreach_batch", f"{self._code.name}@{self._code.digest[:12]}")
-
-    def __getstate__(self) -> Code:
-        """Pickle the function by value, with its source."""
-        return self._code
-
-    def __setstate__(self, code: Code) -> None:
-        """Load the function when it is needed."""
-        self._fn, self._code = None, code

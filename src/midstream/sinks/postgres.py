@@ -69,7 +69,7 @@ class Postgres(SpooledSink):
         self._name = name
         self._upsert = tuple(upsert)
         self._create = create
-        self._fitting: list[T.StructType] = []  # the schema last found to fit the table
+        self._fitting: T.StructType | None = None  # the schema last found to fit the table
 
     def open(self, spark: SparkSession, sink: str, job: str) -> None:
         """Connect, and make the table of epochs."""
@@ -90,9 +90,9 @@ class Postgres(SpooledSink):
     def prepare(self, df: DataFrame, staging: Staging) -> DataFrame:
         """Shape the rows for COPY, and refuse those that do not fit the table."""
         schema = df.schema
-        if self._fitting != [schema]:
+        if self._fitting != schema:
             self._check(schema, staging.sink)
-            self._fitting = [schema]
+            self._fitting = schema
         return df.select(
             *(
                 staged_column(
@@ -137,7 +137,7 @@ class Postgres(SpooledSink):
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle the configuration only."""
-        return {**self.__dict__, "_fitting": []}
+        return {**self.__dict__, "_fitting": None}
 
     @property
     def _target(self) -> Composable:
@@ -294,7 +294,8 @@ def _exists(connection: Connection[Any], table: Composable) -> bool:
 
 def _columns(connection: Connection[Any], table: Composable) -> list[tuple[str]]:
     query = (
-        "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped"
+        "SELECT attname FROM pg_attribute"
+        " WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped"
     )
     return connection.execute(query, [table.as_string(connection)]).fetchall()
 

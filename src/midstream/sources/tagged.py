@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from midstream.aggregates import quote
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
@@ -32,10 +34,10 @@ def tagged_union(spark: SparkSession, sources: dict[str, DataFrame], heartbeat: 
     return united
 
 
-def only(batch: DataFrame, index: int, schema: StructType) -> DataFrame:
-    """Take the rows of one source out of a batch of the union."""
-    columns = [F.col(_name(index, j)).alias(field.name) for j, field in enumerate(schema)]
-    return batch.where(F.col(TAG) == index).select(*columns)
+def only(table: str, index: int, schema: StructType) -> str:
+    """The query that takes the rows of one source out of a batch of the union."""
+    columns = ", ".join(f"{_name(index, j)} as {quote(field.name)}" for j, field in enumerate(schema))
+    return f"select {columns} from {table} where {TAG} = {index}"
 
 
 def _tagged(frame: DataFrame, index: int, schemas: list[StructType]) -> DataFrame:
