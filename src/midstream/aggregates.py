@@ -271,7 +271,12 @@ def _compile_by_order(
         Accumulator(at, merge, "<i8", f"{pick}({rank}).a", f"coalesce({order}, 0L)"),
         Accumulator(tied, merge, "<i8", f"{pick}({rank}).b", tie, follows=at),
         Accumulator(
-            there, merge, "<i8", f"{by}(if({column} is null, 0L, 1L), {rank})", f"if({column} is null, 0L, 1L)", at
+            there,
+            merge,
+            "<i8",
+            f"{by}(if({column} is null, 0L, 1L), {rank})",
+            f"if({column} is null, 0L, 1L)",
+            at,
         ),
         Accumulator(
             name,

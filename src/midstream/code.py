@@ -100,7 +100,6 @@ def _source_of(thing: Any) -> str:
 
 def _digest(thing: Any, source: str, pickled: bytes | None) -> str:
     sha = hashlib.sha256()
-    sha.update(_name_of(thing).encode())
     sha.update(source.encode() if source else pickled or _name_of(thing).encode())
     for name, captured in sorted(_captured(thing)):
         sha.update(f"\0{name}={captured!r}".encode())

@@ -25,9 +25,7 @@ class Refuse:
 Decision = Run | Republish | Refuse
 
 
-def decide(
-    committed: int | None, committed_offsets: tuple[str, ...], epoch: int, offsets: tuple[str, ...]
-) -> Decision:
+def decide(committed: int | None, committed_offsets: tuple[str, ...], epoch: int, offsets: tuple[str, ...]) -> Decision:
     """Compare the epoch that Spark hands over with the newest committed one.
 
     >>> decide(None, (), 0, ("5",)), decide(3, ("5",), 4, ("9",)), decide(3, ("5",), 3, ("5",))

@@ -97,7 +97,7 @@ class Dataflow:
         if isinstance(operator, p.MapArrow):
             schema = self.resolved.schemas[operator.id]
             task = ArrowTask(operator.id, operator.code, _serialised(arrow_schema(schema)))
-            return inputs[0].mapInArrow(task, schema)  # type: ignore[arg-type]
+            return inputs[0].mapInArrow(task, schema)
         if isinstance(operator, p.Union):
             united = inputs[0]
             for other in inputs[1:]:
@@ -139,7 +139,7 @@ class Dataflow:
             )
         placed = self._sql(rows, _placement(operator, keyed, run.routing, columns, combine, self.epoch))
         shuffled = placed.repartitionById(run.routing.slots, SLOT)
-        return shuffled.mapInArrow(task, self.resolved.schemas[operator.id])  # type: ignore[arg-type]
+        return shuffled.mapInArrow(task, self.resolved.schemas[operator.id])
 
     def _sql(self, rows: DataFrame, query: str) -> DataFrame:
         """Run a query over `rows`. One text costs the driver far less than a chain of Python calls into the JVM."""
@@ -161,7 +161,9 @@ def _placement(
     every epoch, rows or not, and know its own number: Spark's partition ids do not survive a union or a coalesce.
     """
     keys = [quote(key) for key in operator.keys]
-    hashed = [f"{key} + 0D" if is_float(keyed.input, name) else key for key, name in zip(keys, operator.keys, strict=True)]
+    hashed = [
+        f"{key} + 0D" if is_float(keyed.input, name) else key for key, name in zip(keys, operator.keys, strict=True)
+    ]
     group = f"cast(pmod(xxhash64({', '.join(hashed)}), {len(routing.owners)}L) as int)"
     slot = f"get(array({', '.join(map(str, routing.owners))}), {GROUP})"
     selected = [f"{expression} as {quote(name)}" for name, expression in columns.items()]
@@ -187,9 +189,7 @@ def _accumulators(compiled: Compiled, combine: bool) -> dict[str, str]:
 def _columns_in_order(keyed: Keyed, operator: p.Process) -> dict[str, str]:
     """All columns, and what rows of a key are sorted by: event time, and a hash of the whole row as the tie-break."""
     columns = {field.name: quote(field.name) for field in keyed.input}
-    whole = [
-        f"to_json({quote(f.name)})" if "map<" in f.dataType.simpleString() else quote(f.name) for f in keyed.input
-    ]
+    whole = [f"to_json({quote(f.name)})" if "map<" in f.dataType.simpleString() else quote(f.name) for f in keyed.input]
     columns[TIE] = f"xxhash64({', '.join(whole)})"
     if keyed.event_time and not operator.order_by:
         columns[ORDER] = f"coalesce(unix_micros({quote(keyed.event_time)}), 0L)"

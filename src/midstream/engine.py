@@ -55,7 +55,7 @@ class Settings:
     in_place: bool = False
 
 
-class StopRequested(MidstreamError):
+class StopRequestedError(MidstreamError):
     """Raised into a new epoch when the job is being stopped: the epoch has not begun, and is run after a restart."""
 
 
@@ -113,7 +113,7 @@ class Engine:
         """Run an epoch: what Spark calls."""
         with self.lock:
             if self.stopping.is_set():
-                raise StopRequested("the job is being stopped")
+                raise StopRequestedError("the job is being stopped")
             try:
                 self._epoch(batch, epoch)
             except BaseException as error:
@@ -141,8 +141,8 @@ class Engine:
 
     def _epoch(self, batch: DataFrame, epoch: int) -> None:
         offsets = self.journal.offsets(epoch)
-        known = (self.last.epoch, self.last.offsets) if self.last is not None else (None, ())
-        decision = coordinator.decide(*known, epoch, offsets)
+        last = self.last
+        decision = coordinator.decide(last.epoch if last else None, last.offsets if last else (), epoch, offsets)
         if isinstance(decision, coordinator.Refuse):
             raise CheckpointError(
                 f"{decision.reason}. The checkpoint {self.journal.storage.root} was changed by hand or copied in part; "
@@ -241,7 +241,7 @@ class Engine:
             report = read_report(storage, path)
             other = found.setdefault(report.slot, (path, report))[1]
             if other.content != report.content or other.groups != report.groups:
-                raise NotDeterministic(
+                raise NotDeterministicError(
                     f"operator {id!r} gave two different results for slot {report.slot} in epoch {flow.epoch}"
                 )
         return found
@@ -327,9 +327,7 @@ class Engine:
             final=final,
         )
 
-    def _advanced(
-        self, state: OperatorState, found: list[tuple[str, Report]], epoch: int, id: str
-    ) -> OperatorState:
+    def _advanced(self, state: OperatorState, found: list[tuple[str, Report]], epoch: int, id: str) -> OperatorState:
         changed = list(state.changed or (None,) * self.groups)
         snapshots = list(state.snapshots or (None,) * self.groups)
         deadlines = dict(state.deadlines)
@@ -340,15 +338,13 @@ class Engine:
                 logs.append(LogRef(report.slot, path, size, tuple(report.groups)))
             for group, _ in report.groups:
                 changed[group] = (epoch, id)
-            for group, *reference in report.snapshots:
-                snapshots[group] = SnapshotRef(*reference)
+            for group, at, commit, stored, size, checksum in report.snapshots:
+                snapshots[group] = SnapshotRef(at, commit, stored, size, checksum)
             for group, (event, clock) in report.deadlines.items():
                 deadlines.pop(group, None)
                 if event is not None or clock is not None:
                     deadlines[group] = (event, clock)
-        return OperatorState(
-            logs=tuple(logs), changed=tuple(changed), snapshots=tuple(snapshots), deadlines=deadlines
-        )
+        return OperatorState(logs=tuple(logs), changed=tuple(changed), snapshots=tuple(snapshots), deadlines=deadlines)
 
     def _publish(self, commit: Commit) -> None:
         sinks = {o.id: code.load(o.code) for o in self._resolved(commit.version).plan.of(p.Sink)}
@@ -391,7 +387,7 @@ class Engine:
         self.listener(self.progress)
 
 
-class NotDeterministic(MidstreamError):
+class NotDeterministicError(MidstreamError):
     """Two attempts of a task disagree: the epoch is run again."""
 
 
@@ -400,6 +396,7 @@ _PRUNED = object()
 
 def _observed(observation: Observation) -> Any:
     """Read an observation; `_PRUNED` if Spark never ran its node (a plain `get` would wait for ever)."""
+    assert observation._jo is not None
     future = observation._jo.future()
     deadline = time.monotonic() + _OBSERVE_SECONDS
     while not future.isCompleted():  # it completes on Spark's listener thread, a moment after the job
@@ -418,4 +415,3 @@ def _delay(resolved: Resolved, id: str) -> int:
 def _carried(state: OperatorState) -> OperatorState:
     """What stays of an operator's state in the next record: everything but the logs of the epoch."""
     return OperatorState(changed=state.changed, snapshots=state.snapshots, deadlines=state.deadlines)
-

@@ -1,4 +1,4 @@
-"""What an exception out of Spark means: the user's error under many lines of two languages, or one worth another try."""
+"""What an exception out of Spark means: the user's error under many lines of text, or one worth another try."""
 
 from __future__ import annotations
 
@@ -35,5 +35,11 @@ def explained(error: BaseException) -> BaseException:
 def is_final(error: BaseException) -> bool:
     """Tell whether running the epoch again would only fail again: errors that Midstream has diagnosed."""
     found = explained(error)
-    final = (errors.SchemaError, errors.StateError, errors.CheckpointError, errors.PlanError, errors.SinkError)
+    final = (
+        errors.SchemaError,
+        errors.StateError,
+        errors.CheckpointError,
+        errors.PlanError,
+        errors.SinkError,
+    )
     return isinstance(found, final) or not isinstance(error, Exception)

@@ -130,7 +130,11 @@ class Stream:
         return self.flow._add(p.Transform(id=id, inputs=(self.id,), code=code, per_epoch=per_epoch))
 
     def map_arrow(
-        self, id: str, function: Callable[[Iterator[pa.RecordBatch]], Iterable[pa.RecordBatch]], *, schema: str
+        self,
+        id: str,
+        function: Callable[[Iterator[pa.RecordBatch]], Iterable[pa.RecordBatch]],
+        *,
+        schema: str,
     ) -> Stream:
         """Apply a function to Arrow batches, on the executors."""
         code = capture(function, what=f"the function of map_arrow {id!r}", shipped=True)
@@ -166,7 +170,13 @@ class KeyedStream:
     keys: tuple[str, ...]
 
     def process(
-        self, id: str, function: KeyedFunction, *, schema: str, slots: int = 0, order_by: str | Iterable[str] = ()
+        self,
+        id: str,
+        function: KeyedFunction,
+        *,
+        schema: str,
+        slots: int = 0,
+        order_by: str | Iterable[str] = (),
     ) -> Stream:
         """Apply a `KeyedFunction`; `schema` is the DDL of the rows that it yields.
 
@@ -197,6 +207,4 @@ class KeyedStream:
         clash = sorted({spec.name for spec in specs} & set(self.keys))
         if clash:
             raise PlanError(f"aggregate {id!r}: {', '.join(clash)} is a key column; give the result another name")
-        return self.flow._add(
-            p.Aggregate(id=id, inputs=(self.input,), keys=self.keys, aggregates=specs, slots=slots)
-        )
+        return self.flow._add(p.Aggregate(id=id, inputs=(self.input,), keys=self.keys, aggregates=specs, slots=slots))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import namedtuple
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -50,7 +51,9 @@ class FunctionTask(SlotTask):
         rows, groups = rows.take(pa.array(sorting)), groups[sorting]
         arranged = codec.arrange([rows.column(key) for key in self.keys], groups)
         values = list(_as_tuples(rows.take(pa.array(arranged.order))))
-        keys = _python_keys(self.keys, [rows.column(k).take(pa.array(arranged.order[arranged.starts])) for k in self.keys])
+        keys = _python_keys(
+            self.keys, [rows.column(k).take(pa.array(arranged.order[arranged.starts])) for k in self.keys]
+        )
         edges = np.append(arranged.starts, len(values)).tolist()
         work.report.rows, work.report.keys = len(values), len(keys)
         work.lap("sort")
@@ -114,7 +117,7 @@ class FunctionTask(SlotTask):
 def _spans(groups: npt.NDArray[np.int32]) -> dict[int, tuple[int, int]]:
     """Where the keys of each group begin and end."""
     edges = [0, *(np.flatnonzero(np.diff(groups)) + 1).tolist(), len(groups)]
-    return {int(groups[a]): (a, b) for a, b in zip(edges, edges[1:], strict=False) if b > a}
+    return {int(groups[a]): (a, b) for a, b in pairwise(edges) if b > a}
 
 
 def _as_tuples(rows: pa.RecordBatch) -> Iterator[Any]:

@@ -115,9 +115,7 @@ class Context:
 
     __slots__ = ("_seed", "_timers", "epoch", "key", "now", "watermark")
 
-    def __init__(
-        self, epoch: int, now: datetime, watermark: datetime | None, seed: str, timers: TimerState
-    ) -> None:
+    def __init__(self, epoch: int, now: datetime, watermark: datetime | None, seed: str, timers: TimerState) -> None:
         self.epoch = epoch
         self.now = now
         self.watermark = watermark

@@ -1,4 +1,4 @@
-"""After the commit: choose snapshots, delete what no retained epoch needs — within a budget, so that no epoch is slow."""
+"""After the commit: choose snapshots, delete what no retained epoch needs — within a budget: no epoch is slow."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ import shutil
 from midstream.errors import MidstreamError
 
 
-class MissingJava(MidstreamError):
+class MissingJavaError(MidstreamError):
     """Java is not installed."""
 
 
@@ -18,7 +18,7 @@ def require_java() -> None:
     found = os.path.exists(os.path.join(home, "bin", "java")) if home else shutil.which("java")
     if not found:
         where = f"JAVA_HOME is {home}, which has no bin/java" if home else "no java on the PATH"
-        raise MissingJava(
-            f"Spark needs Java 17 or newer: {where}. Install it, for example with 'apt-get install openjdk-17-jre-headless', "
-            "'dnf install java-17-openjdk-headless' or 'brew install openjdk@17', or run 'make demo', which does so"
+        raise MissingJavaError(
+            f"Spark needs Java 17 or newer: {where}. Install it, for example with "
+            "'apt-get install openjdk-17-jre-headless', 'dnf install java-17-openjdk-headless' or 'brew install openjdk@17', or run 'make demo', which does so"
         )

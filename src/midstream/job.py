@@ -13,15 +13,15 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from midstream import code
 from midstream import plan as p
 from midstream import storage as layout
-from midstream.engine import Engine, Settings, StopRequested
-from midstream.errors import CheckpointError, JobError, PlanError
+from midstream.engine import Engine, Settings, StopRequestedError
+from midstream.errors import CheckpointError, PlanError
 from midstream.events import Event, Progress
 from midstream.failures import explained
 from midstream.flow import Flow, Trigger
@@ -37,7 +37,7 @@ from midstream.storage import Storage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ class Job:
             return
         spark, trigger = self._engine.spark, self._trigger
         stream = tagged_union(spark, self._flow.sources, heartbeat=not trigger.once)
-        writer = stream.writeStream.foreachBatch(self._engine.on_batch).queryName(None or f"{self.name}-{self.id[:8]}")
+        writer = stream.writeStream.foreachBatch(self._engine.on_batch).queryName(f"{self.name}-{self.id[:8]}")
         writer = writer.option("checkpointLocation", self._engine.journal.storage.for_spark(layout.SPARK))
         if trigger.once:
             writer = writer.trigger(availableNow=True)
@@ -155,13 +155,13 @@ class Job:
                 self._engine.finish()
         except BaseException as error:  # whatever ended the query is the job's error
             own = self._engine.error
-            if not isinstance(own, StopRequested) and not self._stopped_by(error):
+            if not isinstance(own, StopRequestedError) and not self._stopped_by(error):
                 self._error = own if own is not None else explained(error)
         finally:
             self._end()
 
     def _stopped_by(self, error: BaseException) -> bool:
-        return self._engine.stopping.is_set() and "StopRequested" in str(error)
+        return self._engine.stopping.is_set() and "StopRequestedError" in str(error)
 
     def _end(self) -> None:
         self._lease.release()
@@ -186,6 +186,12 @@ def start(
     """Start a flow; the options that `Flow.start` passes on.
 
     Args:
+        flow: what to run.
+        checkpoint: as in `Flow.start`, like the next four.
+        trigger: when an epoch begins.
+        on_drift: what to do if the flow has changed.
+        savepoint: where to begin.
+        groups: number of key-groups.
         cache: directory for the local copy of the state (a directory of your user below the system's temporary one).
         keep_epochs: how many committed epochs stay restorable.
         rows_per_arrow_batch: rows per batch between the JVM and Python.
@@ -216,8 +222,8 @@ def start(
             identity = journal.create(uuid.uuid4().hex, groups or DEFAULT_GROUPS)
         if groups not in (None, identity.groups):
             raise CheckpointError(
-                f"the job of {storage.root} has {identity.groups} groups, fixed for its life; write a savepoint and start "
-                f"from it with groups={groups}"
+                f"the job of {storage.root} has {identity.groups} groups, fixed for its life; write a savepoint and "
+                f"start from it with groups={groups}"
             )
         plan = _plan_to_run(journal, flow, on_drift)
         directory = os.fspath(cache) if cache is not None else _default_cache()
@@ -229,7 +235,9 @@ def start(
             groups=identity.groups,
             resolved=resolve(spark, plan),
             slots=_slots(plan, identity, spark.sparkContext.defaultParallelism),
-            settings=Settings(directory, keep_epochs, rows_per_arrow_batch=rows_per_arrow_batch, in_place=restore_in_place),
+            settings=Settings(
+                directory, keep_epochs, rows_per_arrow_batch=rows_per_arrow_batch, in_place=restore_in_place
+            ),
             clock=clock or _wall_clock,
             listener=listener or _ignore,
         )
@@ -247,7 +255,7 @@ def start(
 def _use_this_python(spark: SparkSession) -> None:
     """On one host let tasks run in the Python of the driver: Spark would take the first `python3` on the PATH."""
     context = spark.sparkContext
-    if context.master.startswith("local") and "PYSPARK_PYTHON" not in os.environ:
+    if (context.master or "").startswith("local") and "PYSPARK_PYTHON" not in os.environ:
         context.pythonExec = sys.executable
 
 
@@ -278,8 +286,8 @@ def _plan_to_run(journal: Journal, flow: Flow, on_drift: str) -> Plan:
         return _with_live_sinks(old, new)
     if on_drift == "fail":
         raise PlanError(
-            f"flow {flow.name!r} differs from plan version {old.version} of the checkpoint {journal.storage.root}: {drift}. "
-            "Start with on_drift='apply' to go on with this flow, or on_drift='keep' to go on with the old plan"
+            f"flow {flow.name!r} differs from plan version {old.version} of the checkpoint {journal.storage.root}: "
+            f"{drift}. Start with on_drift='apply' to go on with this flow, or on_drift='keep' to go on with the old plan"
         )
     p.check_state_fits(old, new)
     new = msgspec.structs.replace(new, version=old.version + 1)
@@ -293,7 +301,9 @@ def _with_live_sinks(old: Plan, new: Plan) -> Plan:
     operators = []
     for operator in old.operators:
         same = live.get(operator.id) if isinstance(operator, p.Sink) else None
-        operators.append(same if same is not None and same == msgspec.structs.replace(operator, code=same.code) else operator)
+        operators.append(
+            same if same is not None and same == msgspec.structs.replace(operator, code=same.code) else operator
+        )
     return msgspec.structs.replace(old, operators=tuple(operators))
 
 
@@ -311,6 +321,3 @@ def _wall_clock() -> int:
 
 def _ignore(event: Event) -> None:
     return None
-
-
-__all__ = ["Any", "Job", "JobError", "Status", "start"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import fcntl
 import os
 import sys
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -20,6 +20,7 @@ from midstream.sinks.base import Staged
 from midstream.storage import Storage
 
 FORMAT = 1
+T = TypeVar("T")
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
@@ -162,7 +163,9 @@ class Journal:
         try:
             return plans.decode(self.storage.read(path))
         except (FileNotFoundError, msgspec.MsgspecError) as error:
-            raise CheckpointError(f"plan version {version} cannot be read from {self.storage.path(path)}: {error}") from error
+            raise CheckpointError(
+                f"plan version {version} cannot be read from {self.storage.path(path)}: {error}"
+            ) from error
 
     def intent(self, epoch: int) -> Intent | None:
         """Read what was decided for an epoch, if it was."""
@@ -206,7 +209,7 @@ class Journal:
                 self.storage.delete(f"{directory}/{name}")
 
 
-def _decoded(text: bytes, type: Any, path: str) -> Any:
+def _decoded(text: bytes, type: type[T], path: str) -> T:
     try:
         return msgspec.json.decode(text, type=type)
     except msgspec.MsgspecError as error:

@@ -153,7 +153,9 @@ def check(plan: Plan) -> None:
     seen: set[str] = set()
     for operator in plan.operators:
         if operator.id in seen:
-            raise PlanError(f"the id {operator.id!r} is used twice in flow {plan.name!r}; ids own state, so each is one")
+            raise PlanError(
+                f"the id {operator.id!r} is used twice in flow {plan.name!r}; ids own state, so each is one"
+            )
         if not operator.id or not all(c.isalnum() or c in "_-." for c in operator.id) or operator.id.startswith("."):
             raise PlanError(f"{operator.id!r} cannot be an id: use letters, digits, '_', '-' and '.'")
         for wanted in operator.inputs:
@@ -220,7 +222,9 @@ def state_signature(operator: Keyed) -> str:
     """Describe the stored form of an operator's state: two operators of one signature can read each other's."""
     if isinstance(operator, Process):
         return ", ".join(f"{f.name}: {f.kind} {f.key_type} {f.type}".replace("  ", " ") for f in operator.state)
-    return ", ".join(f"{a.name}: {a.function}({a.column}{''.join(f', {p}' for p in a.parameters)})" for a in operator.aggregates)
+    return ", ".join(
+        f"{a.name}: {a.function}({a.column}{''.join(f', {p}' for p in a.parameters)})" for a in operator.aggregates
+    )
 
 
 def _fingerprint(operator: AnyOperator) -> Any:

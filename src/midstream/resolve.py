@@ -81,27 +81,31 @@ def _output(
     spark: SparkSession, operator: Any, inputs: list[StructType], time: str | None, found: Resolved
 ) -> StructType:
     if isinstance(operator, p.Source):
-        return _parsed(spark, operator.schema, f"source {operator.id!r}")
+        return parse_schema(operator.schema, f"source {operator.id!r}")
     if isinstance(operator, p.Transform):
         return _transformed(spark, operator, inputs[0])
     if isinstance(operator, p.MapArrow):
-        return _parsed(spark, operator.schema, f"map_arrow {operator.id!r}")
+        return parse_schema(operator.schema, f"map_arrow {operator.id!r}")
     if isinstance(operator, p.Union):
         return _united(operator, inputs)
     if isinstance(operator, p.Watermark):
         return _watermarked(operator, inputs[0])
     if isinstance(operator, (p.Process, p.Aggregate)):
-        keyed = _keyed(spark, operator, inputs[0], time, found)
+        keyed = _keyed(operator, inputs[0], time, found)
         found.keyed[operator.id] = keyed
-        return _keyed_output(spark, operator, keyed)
+        return _keyed_output(operator, keyed)
     return inputs[0]
 
 
-def _parsed(spark: SparkSession, ddl: str, what: str) -> StructType:
+def parse_schema(ddl: str, what: str) -> StructType:
+    """Read a schema as users write it."""
     try:
-        return StructType.fromDDL(ddl)
+        parsed = StructType.fromDDL(ddl)
     except (PySparkException, ValueError) as error:
-        raise PlanError(f"{what}: {ddl!r} is not a schema ({_first_line(error)}); write 'name type, name type'") from error
+        raise PlanError(f"{what}: {ddl!r} is not a schema ({_first_line(error)}); write 'name type, ...'") from error
+    if not isinstance(parsed, StructType):
+        raise PlanError(f"{what}: {ddl!r} is one type, not a schema; write 'name type, name type'")
+    return parsed
 
 
 def _transformed(spark: SparkSession, operator: p.Transform, schema: StructType) -> StructType:
@@ -115,13 +119,12 @@ def _transformed(spark: SparkSession, operator: p.Transform, schema: StructType)
     if not isinstance(result, DataFrame):
         raise PlanError(f"transform {operator.id!r} must return a DataFrame, it returned {type(result).__name__}")
     if not operator.per_epoch:
-        marks = {field.name: i for i, field in enumerate(schema)}
         leaf = probe._jdf.queryExecution().analyzed().output()
-        ids = {leaf.apply(i).exprId().id() for i in marks.values()}
+        ids = {leaf.apply(i).exprId().id() for i in range(len(schema))}
         offender = _offender(result._jdf.queryExecution().analyzed(), ids)[1]
         if offender:
             raise PlanError(
-                f"transform {operator.id!r} holds {offender}, which would see one epoch's rows at a time instead of the "
+                f"transform {operator.id!r} holds {offender}, which would see one epoch's rows at a time, not the "
                 f"stream: {_PER_EPOCH[offender]}. If per epoch is what you mean, say transform(..., per_epoch=True)"
             )
     return result.schema
@@ -164,15 +167,27 @@ def _watermarked(operator: p.Watermark, schema: StructType) -> StructType:
 
 
 def _keyed(
-    spark: SparkSession, operator: p.Process | p.Aggregate, schema: StructType, time: str | None, found: Resolved
+    operator: p.Process | p.Aggregate,
+    schema: StructType,
+    time: str | None,
+    found: Resolved,
 ) -> Keyed:
     named = [*operator.keys, *(operator.order_by if isinstance(operator, p.Process) else ())]
     for column in named:
         if column not in schema.names:
             raise _unknown_column(f"key_by of {operator.id!r}", column, schema)
     for field in schema:
-        if field.name.startswith("_") and field.name in ("_slot", "_group", "_order", "_tie", "_rows", "_epoch"):
-            raise PlanError(f"operator {operator.id!r}: the column name {field.name!r} is taken by Midstream; rename it")
+        if field.name.startswith("_") and field.name in (
+            "_slot",
+            "_group",
+            "_order",
+            "_tie",
+            "_rows",
+            "_epoch",
+        ):
+            raise PlanError(
+                f"operator {operator.id!r}: the column name {field.name!r} is taken by Midstream; rename it"
+            )
     keys = StructType([schema[key] for key in operator.keys])
     for field in keys:
         if isinstance(field.dataType, MapType) or "map<" in field.dataType.simpleString():
@@ -183,22 +198,22 @@ def _keyed(
     if isinstance(operator, p.Aggregate):
         compiled = compile_aggregates(operator.id, operator.aggregates, types, time)
         ddl = ", ".join(f"`{o.name}` {o.type}" for o in compiled.outputs)
-        output = StructType([*keys, *_parsed(spark, ddl, f"aggregate {operator.id!r}")])
+        output = StructType([*keys, *parse_schema(ddl, f"aggregate {operator.id!r}")])
     else:
-        output = _parsed(spark, operator.schema, f"process {operator.id!r}")
-        state_types = _state_types(spark, operator)
+        output = parse_schema(operator.schema, f"process {operator.id!r}")
+        state_types = _state_types(operator)
     return Keyed(schema, keys, time, watermarks, arrow_schema(output), compiled, state_types)
 
 
-def _keyed_output(spark: SparkSession, operator: p.Process | p.Aggregate, keyed: Keyed) -> StructType:
+def _keyed_output(operator: p.Process | p.Aggregate, keyed: Keyed) -> StructType:
     if isinstance(operator, p.Process):
-        return _parsed(spark, operator.schema, f"process {operator.id!r}")
+        return parse_schema(operator.schema, f"process {operator.id!r}")
     assert keyed.compiled is not None
     ddl = ", ".join(f"`{o.name}` {o.type}" for o in keyed.compiled.outputs)
-    return StructType([*keyed.keys, *_parsed(spark, ddl, f"aggregate {operator.id!r}")])
+    return StructType([*keyed.keys, *parse_schema(ddl, f"aggregate {operator.id!r}")])
 
 
-def _state_types(spark: SparkSession, operator: p.Process) -> pa.Schema:
+def _state_types(operator: p.Process) -> pa.Schema:
     columns = []
     for field in operator.state:
         columns.append((field.name, field.type))
@@ -206,7 +221,7 @@ def _state_types(spark: SparkSession, operator: p.Process) -> pa.Schema:
             columns.append((f"{field.name} key", field.key_type))
     fields = []
     for name, type in columns:
-        parsed = _parsed(spark, f"`{name}` {type}", f"the state {name!r} of operator {operator.id!r}")
+        parsed = parse_schema(f"`{name}` {type}", f"the state {name!r} of operator {operator.id!r}")
         fields.append(arrow_schema(parsed).field(0))
     for declared in operator.state:
         if declared.default is not None:

@@ -222,7 +222,9 @@ def restore_savepoint(
     operators = {}
     for operator in flow.plan().of(p.Process, p.Aggregate):
         if operator.id in manifest.tables:
-            operators[operator.id] = _load(spark, resolved, operator, manifest, source, target, version, identity.groups)
+            operators[operator.id] = _load(
+                spark, resolved, operator, manifest, source, target, version, identity.groups
+            )
     _copy_offsets(source, target, manifest.epoch)
     journal = Journal(target)
     journal.write_commit(
@@ -279,7 +281,7 @@ def _load(
     slot = (F.col("_group") % F.lit(tasks)).alias("_slot")
     sorted_ = entries.select("*", slot).repartitionById(tasks, F.col("_slot")).sortWithinPartitions("_group", "entry")
     loaded = sorted_.select("_group", "entry", "value").mapInArrow(
-        LoadTask(operator.id, target.root, tuple(version)), LoadTask.SCHEMA
+        LoadTask(operator.id, target.root, (version.job, version.epoch, version.commit)), LoadTask.SCHEMA
     )
     changed: list[tuple[int, str] | None] = [None] * groups
     snapshots: list[SnapshotRef | None] = [None] * groups
@@ -327,7 +329,8 @@ class LoadTask:
         scratch = tempfile.mkdtemp(prefix="midstream-load-")
         done = []
         try:
-            current, entries = -1, []
+            current = -1
+            entries: list[tuple[bytes, bytes]] = []
             for batch in batches:
                 columns = (column.to_pylist() for column in batch.columns)
                 for group, entry, value in zip(*columns, strict=True):
@@ -342,8 +345,8 @@ class LoadTask:
             shutil.rmtree(scratch, ignore_errors=True)
         names = ["group", "path", "size", "checksum", "event", "clock"]
         types = [pa.int32(), pa.string(), *(pa.int64(),) * 4]
-        columns = list(zip(*done, strict=True)) if done else [()] * 6
-        arrays = [pa.array(c, t) for c, t in zip(columns, types, strict=True)]
+        found: list[tuple[Any, ...]] = list(zip(*done, strict=True)) if done else [()] * 6
+        arrays = [pa.array(c, t) for c, t in zip(found, types, strict=True)]
         yield pa.record_batch(arrays, names=names)
 
     def _write(self, scratch: str, group: int, entries: list[tuple[bytes, bytes]]) -> tuple[Any, ...]:

@@ -82,7 +82,9 @@ class SlotTask(ABC):
         slots = np.unique(rows.column(SLOT).to_numpy())
         groups = rows.column(GROUP).to_numpy()
         if len(slots) != 1 or not (groups == MARKER).any():
-            raise StateError(f"operator {self.operator!r}: a task got rows of slots {slots.tolist()} and no marker of one")
+            raise StateError(
+                f"operator {self.operator!r}: a task got rows of slots {slots.tolist()} and no marker of one"
+            )
         real = groups != MARKER
         rows = rows.filter(pa.array(real))
         work = Work(int(slots[0]), Cache(self.head))

@@ -27,7 +27,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql.types import StructType
 
 from midstream import plan as p
 from midstream.code import load
@@ -36,7 +35,7 @@ from midstream.errors import MidstreamError
 from midstream.events import After, Before, Event, Progress, Rerun, Staged, Step
 from midstream.flow import Flow, Stream, available_now
 from midstream.job import Job
-from midstream.resolve import arrow_schema
+from midstream.resolve import arrow_schema, parse_schema
 from midstream.sinks.memory import Memory
 from midstream.state.wire import micros_of, moment_of
 
@@ -137,7 +136,7 @@ class Result:
         return [event for event in self.events if isinstance(event, Rerun)]
 
 
-class Crashed(MidstreamError):
+class CrashedError(MidstreamError):
     """The crash that a test asked for."""
 
 
@@ -175,7 +174,7 @@ def run(
 def source(spark: SparkSession, directory: str, schema: str, lists: Sequence[Sequence[tuple[Any, ...]]]) -> DataFrame:
     """Make a replayable stream of lists: a directory with one file per list, read one per epoch."""
     os.makedirs(directory, exist_ok=True)
-    arrow = arrow_schema(StructType.fromDDL(schema))
+    arrow = arrow_schema(parse_schema(schema, "the test's input"))
     for number, rows in enumerate(lists):
         columns = list(zip(*rows, strict=True)) if rows else [()] * len(arrow)
         arrays = [pa.array(column, f.type) for column, f in zip(columns, arrow, strict=True)]
@@ -224,7 +223,7 @@ class _Runner:
                 if any(self._pending.values()) or os.path.exists(self._marker):
                     raise AssertionError(f"faults that never fired: {self._pending or 'a task failure'}")
                 return self._result
-            except Crashed:
+            except CrashedError:
                 self._result.crashes += 1
                 self._collect(flow)
 
@@ -234,7 +233,7 @@ class _Runner:
         for id, given in self._inputs.items():
             frame = source(self._spark, os.path.join(self._directory, "input", id), given.schema, given.lists())
             if any(isinstance(value, TaskFailure) for value in given.values):
-                frame = frame.mapInArrow(_FailOnce(self._marker), frame.schema)  # type: ignore[arg-type]
+                frame = frame.mapInArrow(_FailOnce(self._marker), frame.schema)
             streams[id] = flow.source(id, frame)
         self._build(flow, **streams)
         return flow
@@ -253,7 +252,7 @@ class _Runner:
                 point = After if fault.when == "after" else Before
                 if event == point(fault.at, event.epoch):
                     waiting.remove(fault)
-                    raise Crashed(f"crash {fault.when} {fault.at.value} of epoch {event.epoch}, as the test asks for")
+                    raise CrashedError(f"crash {fault.when} {fault.at.value} of epoch {event.epoch}, as asked for")
 
     def _collect(self, flow: Flow) -> None:
         for operator in flow.plan().of(p.Sink):
@@ -269,7 +268,8 @@ class _Runner:
         for operator in job.plan.of(p.Process, p.Aggregate):
             root = os.path.join(path, "state", operator.id)
             self._result.state[operator.id] = {
-                table: self._spark.read.parquet(os.path.join(root, table)).collect() for table in sorted(os.listdir(root))
+                table: self._spark.read.parquet(os.path.join(root, table)).collect()
+                for table in sorted(os.listdir(root))
             }
 
 

@@ -33,9 +33,7 @@ class Engine:
         partitions = 2 if len(rows) > 3 else 1  # few, because each costs a task and a file
         return self.spark.createDataFrame(list(rows), schema).coalesce(partitions)
 
-    def stage(
-        self, epoch: int, rows: Sequence[tuple[Any, ...]], schema: str = "id long, text string"
-    ) -> Staged:
+    def stage(self, epoch: int, rows: Sequence[tuple[Any, ...]], schema: str = "id long, text string") -> Staged:
         staged = self.sink.stage(self.frame(rows, schema), self.staging(epoch))
         return msgspec.json.decode(msgspec.json.encode(staged), type=Staged)
 

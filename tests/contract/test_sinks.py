@@ -89,11 +89,7 @@ class ConsoleTarget(Target):
 
     def read(self) -> Sequence[Sequence[Any]]:
         self.printed += self.capsys.readouterr().out
-        cells = [
-            [cell.strip() for cell in line.split("│")[1:-1]]
-            for line in self.printed.splitlines()
-            if "│" in line
-        ]
+        cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in self.printed.splitlines() if "│" in line]
         return [(int(id), None if text == "null" else text) for id, text in cells]
 
 
@@ -140,9 +136,7 @@ class JsonTarget(Target):
     keeps_types = False
 
     def make(self) -> Sink:
-        return sinks.files(
-            self.directory / "table", format="json", compression="gzip", ignoreNullFields=False
-        )
+        return sinks.files(self.directory / "table", format="json", compression="gzip", ignoreNullFields=False)
 
     def read(self) -> Sequence[Sequence[Any]]:
         import gzip
@@ -216,9 +210,7 @@ ONE, TWO, THREE, FOUR = (1, "one"), (2, "zwei, „drei“ 🙂"), (3, None), (4,
 
 
 @pytest.fixture(params=TARGETS, ids=lambda target: target.__name__.removesuffix("Target").lower())
-def target(
-    request: pytest.FixtureRequest, tmp_path: Path, postgres: str, capsys: pytest.CaptureFixture[str]
-) -> Target:
+def target(request: pytest.FixtureRequest, tmp_path: Path, postgres: str, capsys: pytest.CaptureFixture[str]) -> Target:
     directory = tmp_path / "target"
     directory.mkdir()
     return request.param(directory, postgres, capsys)
@@ -252,9 +244,7 @@ class TestContract:
         shown = [ONE, TWO] if target.repeats or isinstance(target, UpsertTarget) else [ONE, ONE, TWO]
         assert target.visible() == target.expected(*shown)
 
-    def test_a_crash_before_or_after_the_publish_changes_nothing(
-        self, engine: Engine, target: Target
-    ) -> None:
+    def test_a_crash_before_or_after_the_publish_changes_nothing(self, engine: Engine, target: Target) -> None:
         staged = engine.stage(0, [ONE, THREE])
         engine.crash()
         engine.publish(staged)
@@ -341,16 +331,12 @@ class TestContract:
         schema, rows = ", ".join(columns), list(zip(*columns.values(), strict=True))
         if not target.keeps_types:
             schema, rows = "id long, text string", [row[:2] for row in rows]
-            rows = [
-                row for row in rows if row[1] != ""
-            ]  # a screen or a CSV file cannot tell "" from other things
+            rows = [row for row in rows if row[1] != ""]  # a screen or a CSV file cannot tell "" from other things
         staged = engine.stage(0, rows, schema)
         engine.publish(staged)
         assert target.visible() == target.expected(*rows)
 
-    def test_the_description_is_stable_and_says_what_is_guaranteed(
-        self, engine: Engine, target: Target
-    ) -> None:
+    def test_the_description_is_stable_and_says_what_is_guaranteed(self, engine: Engine, target: Target) -> None:
         text = engine.sink.describe()
         assert text == repr(engine.sink) == cloudpickle.loads(cloudpickle.dumps(engine.sink)).describe()
         assert "committed epoch" in engine.sink.guarantee

@@ -95,18 +95,14 @@ class TestForeachBatch:
         engine = start(sinks.foreach_batch(lambda df, epoch: calls.append((epoch, sorted(df.collect())))))
         engine.directory = engine.directory / "a [b] {c} *d?"  # Spark takes paths for patterns
         engine.publish(engine.stage(0, []))
-        staged = engine.sink.stage(
-            engine.frame([(1, "a"), (2, "b")]).withColumn("r", F.rand()), engine.staging(1)
-        )
+        staged = engine.sink.stage(engine.frame([(1, "a"), (2, "b")]).withColumn("r", F.rand()), engine.staging(1))
         engine.publish(staged)
         engine.publish(staged)
         assert [epoch for epoch, _ in calls] == [1, 1]
         assert len(calls[0][1]) == 2
         assert calls[0] == calls[1]
 
-    def test_another_process_can_load_the_function(
-        self, start: Start, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_another_process_can_load_the_function(self, start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
         def fail(df: DataFrame, epoch: int) -> None:
             raise ValueError(f"no epoch {epoch} please")
 
@@ -125,9 +121,7 @@ class TestForeachBatch:
 
     def test_it_takes_types_that_only_spark_reads(self, start: Start, spark: SparkSession) -> None:
         seen: list[Row] = []
-        engine = start(
-            sinks.foreach_batch(lambda df, epoch: seen.extend(df.selectExpr("v:a::int AS a").collect()))
-        )
+        engine = start(sinks.foreach_batch(lambda df, epoch: seen.extend(df.selectExpr("v:a::int AS a").collect())))
         df = spark.sql("""SELECT parse_json('{"a": 1}') AS v""")
         engine.publish(engine.sink.stage(df, engine.staging(0)))
         assert seen == [Row(a=1)]
@@ -165,9 +159,7 @@ class TestFiles:
     def test_a_directory_has_one_owner(self, start: Start, spark: SparkSession, tmp_path: Path) -> None:
         engine = start(sinks.files(tmp_path / "out"))
         start(sinks.files(tmp_path / "out"), job=engine.job)
-        with pytest.raises(
-            SinkError, match=rf"belongs to sink 'out' of job {engine.job}.*directory of its own"
-        ):
+        with pytest.raises(SinkError, match=rf"belongs to sink 'out' of job {engine.job}.*directory of its own"):
             start(sinks.files(tmp_path / "out"))
         with pytest.raises(SinkError, match="belongs to sink 'out'"):
             engine.sink.open(spark, "other", engine.job)
@@ -194,15 +186,11 @@ class TestFiles:
         staged = engine.stage(1, [(1, "a")])
         engine.publish(staged)
         engine.sink.clean(staged)
-        assert [path.name for path in (tmp_path / "out/.midstream/out").iterdir()] == [
-            Path(later.location).name
-        ]
+        assert [path.name for path in (tmp_path / "out/.midstream/out").iterdir()] == [Path(later.location).name]
 
     @pytest.mark.parametrize("header", [True, False])
     def test_csv_leaves_no_file_without_rows(self, start: Start, tmp_path: Path, header: bool) -> None:
-        engine = start(
-            sinks.files(tmp_path / "out", format="csv", header=header, compression="gzip", nullValue="-")
-        )
+        engine = start(sinks.files(tmp_path / "out", format="csv", header=header, compression="gzip", nullValue="-"))
         assert engine.stage(0, []).files == ()
         assert len(engine.stage(1, [(None,)], "only string").files) == 1
 
@@ -218,9 +206,7 @@ class TestFiles:
         class Store(pafs.SubTreeFileSystem):  # to the sink not a local one, hence one without renames
             pass
 
-        monkeypatch.setattr(
-            staging, "resolve", lambda location: (Store("/", pafs.LocalFileSystem()), location[1:])
-        )
+        monkeypatch.setattr(staging, "resolve", lambda location: (Store("/", pafs.LocalFileSystem()), location[1:]))
         engine = start(sinks.files(tmp_path / "out", partition_by=["text"]))
         staged = engine.stage(0, [(1, "a"), (2, "b")])
         for _ in range(2):
@@ -244,10 +230,7 @@ class TestFiles:
 
     def test_secrets_are_neither_shown_nor_pickled(self) -> None:
         sink = sinks.files("s3a://bucket/out", **{"fs.s3a.secret.key": "hush", "maxRecordsPerFile": 10})
-        assert (
-            sink.describe()
-            == "files('s3a://bucket/out', format='parquet', options={'maxRecordsPerFile': '10'})"
-        )
+        assert sink.describe() == "files('s3a://bucket/out', format='parquet', options={'maxRecordsPerFile': '10'})"
         assert b"hush" not in cloudpickle.dumps(sink)
 
 
@@ -289,9 +272,7 @@ class TestDelta:
         ]
         assert DeltaTable(tmp_path / "t").metadata().partition_columns == ["id"]
 
-    def test_a_lost_spool_is_reported_and_nothing_is_half_published(
-        self, start: Start, tmp_path: Path
-    ) -> None:
+    def test_a_lost_spool_is_reported_and_nothing_is_half_published(self, start: Start, tmp_path: Path) -> None:
         engine = start(sinks.delta(tmp_path / "t"))
         staged = engine.stage(0, [(id, "a") for id in range(100)])
         (Path(staged.location) / staged.files[-1]).rename(tmp_path / "elsewhere")
@@ -325,7 +306,5 @@ def test_a_missing_package_is_named(
 def test_a_full_or_forbidden_checkpoint_is_reported(start: Start, tmp_path: Path) -> None:
     engine = start(sinks.memory())
     (tmp_path / "checkpoint").touch()
-    with pytest.raises(
-        SinkError, match=r"staged files in .* cannot be written: .*Check the space and the rights"
-    ):
+    with pytest.raises(SinkError, match=r"staged files in .* cannot be written: .*Check the space and the rights"):
         engine.stage(0, [(1, "a")])

@@ -81,9 +81,7 @@ def test_a_table_is_made_with_a_counterpart_for_each_type(
         """parse_json('{"a": [1]}')""": ("jsonb", {"a": [1]}),
     }
     names = [f"Column {i}" for i in range(len(columns))]
-    df = spark.range(1).selectExpr(
-        *(f"{each} AS `{name}`" for each, name in zip(columns, names, strict=True))
-    )
+    df = spark.range(1).selectExpr(*(f"{each} AS `{name}`" for each, name in zip(columns, names, strict=True)))
     engine = start(sinks.postgres(postgres, table))
     engine.publish(engine.sink.stage(df, engine.staging(0)))
     made = psql(f"SELECT column_name, data_type FROM information_schema.columns WHERE table_name = '{table}'")
@@ -102,9 +100,7 @@ def test_year_month_intervals_are_intervals(
     assert psql(f"SELECT i::text, l::text FROM {table}") == [("-1 years -2 mons", '{"1 year"}')]
 
 
-def test_a_table_with_other_types_and_more_columns_is_used(
-    start: Start, postgres: str, psql: Psql, table: str
-) -> None:
+def test_a_table_with_other_types_and_more_columns_is_used(start: Start, postgres: str, psql: Psql, table: str) -> None:
     psql(f"CREATE TABLE {table} (id numeric, key uuid, made timestamptz DEFAULT now(), doc jsonb)")
     engine = start(sinks.postgres(postgres, table, create=False))
     key = str(uuid.uuid4())
@@ -117,9 +113,7 @@ def test_rows_that_do_not_fit_are_refused_before_the_commit(
 ) -> None:
     psql(f"CREATE TABLE {table} (id bigint, flag boolean)")
     engine = start(sinks.postgres(postgres, table))
-    with pytest.raises(
-        SinkError, match=rf"no column 'more'.*ALTER TABLE \"{table}\" ADD COLUMN \"more\" bigint\[\]"
-    ):
+    with pytest.raises(SinkError, match=rf"no column 'more'.*ALTER TABLE \"{table}\" ADD COLUMN \"more\" bigint\[\]"):
         engine.stage(0, [(1, [2])], "id long, more array<long>")
     with pytest.raises(SinkError, match='column "flag" is of type boolean but expression is of type double'):
         engine.stage(0, [(1, 2.0)], "id long, flag double")
@@ -148,21 +142,15 @@ def test_values_that_cannot_be_stored_are_refused_before_the_commit(
         engine.publish(engine.sink.stage(df, engine.staging(0)))
         assert psql(f"SELECT count(*), count(text) FROM {table}") == [(3, 1)]
     else:
-        with pytest.raises(
-            PySparkException, match=r"column 'text' holds a value that PostgreSQL cannot store"
-        ):
+        with pytest.raises(PySparkException, match=r"column 'text' holds a value that PostgreSQL cannot store"):
             engine.sink.stage(df, engine.staging(0))
 
 
-def test_a_failed_publish_leaves_neither_rows_nor_epoch(
-    start: Start, postgres: str, psql: Psql, table: str
-) -> None:
+def test_a_failed_publish_leaves_neither_rows_nor_epoch(start: Start, postgres: str, psql: Psql, table: str) -> None:
     psql(f"CREATE TABLE {table} (id bigint CHECK (id < 50), text text)")
     engine = start(sinks.postgres(postgres, table))
     staged = engine.stage(0, [(id, "a") for id in range(100)])
-    with pytest.raises(
-        SinkError, match=rf"cannot publish epoch 0: table {table}: .*violates check.*nothing is lost"
-    ):
+    with pytest.raises(SinkError, match=rf"cannot publish epoch 0: table {table}: .*violates check.*nothing is lost"):
         engine.publish(staged)
     assert psql(f"SELECT count(*) FROM {table}") == [(0,)]
     assert psql(f"SELECT * FROM midstream_epochs WHERE job = '{engine.job}'") == []
@@ -188,9 +176,7 @@ def test_upsert_replaces_rows_and_the_last_of_a_key_counts(
         engine.stage(2, [("a",)], "text string")
 
 
-def test_upsert_of_keys_alone_keeps_what_is_there(
-    start: Start, postgres: str, psql: Psql, table: str
-) -> None:
+def test_upsert_of_keys_alone_keeps_what_is_there(start: Start, postgres: str, psql: Psql, table: str) -> None:
     engine = start(sinks.postgres(postgres, table, upsert=["id"]))
     for epoch in range(2):
         engine.publish(engine.stage(epoch, [(1,), (1 + epoch,)], "id long"))
@@ -218,15 +204,11 @@ def test_a_missing_table_is_refused_where_it_may_not_be_made(start: Start, postg
 
 
 def test_a_server_that_is_not_there_is_reported(start: Start) -> None:
-    with pytest.raises(
-        SinkError, match=r"sink 'out' cannot be opened: PostgreSQL at .*Check that the server is up"
-    ):
+    with pytest.raises(SinkError, match=r"sink 'out' cannot be opened: PostgreSQL at .*Check that the server is up"):
         start(sinks.postgres("host=127.0.0.1 port=1 dbname=d", "t"))
 
 
-@pytest.mark.parametrize(
-    "conninfo", ["postgresql://u:hush@h/d?sslpassword=hush", "host=h user=u password=hush"]
-)
+@pytest.mark.parametrize("conninfo", ["postgresql://u:hush@h/d?sslpassword=hush", "host=h user=u password=hush"])
 def test_the_password_is_neither_shown_nor_pickled(conninfo: str) -> None:
     sink = sinks.postgres(conninfo, "t")
     again = cloudpickle.loads(cloudpickle.dumps(sink))

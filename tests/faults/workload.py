@@ -28,7 +28,13 @@ START = datetime(2026, 1, 1, tzinfo=timezone.utc)
 def rows(epoch: int) -> list[tuple[Any, ...]]:
     """Rows of an epoch: repeated keys, event times out of order, no two alike."""
     return [
-        (n * 7 % KEYS, f"n{n * 5 % 4}", n * 31 % 97, n / 7, START + timedelta(seconds=epoch * 10 + n * 13 % 11))
+        (
+            n * 7 % KEYS,
+            f"n{n * 5 % 4}",
+            n * 31 % 97,
+            n / 7,
+            START + timedelta(seconds=epoch * 10 + n * 13 % 11),
+        )
         for n in range(epoch * ROWS, epoch * ROWS + ROWS)
     ]
 
@@ -62,7 +68,9 @@ def flow(spark: SparkSession, root: str, epochs: int = EPOCHS) -> ms.Flow:
     built = ms.Flow("faults")
     bids = built.source("bids", frame).with_watermark("ts", "2 seconds")
     made = bids.key_by("k").process(
-        "everything", Everything(), schema="k long, what string, total long, names array<string>, recent array<double>"
+        "everything",
+        Everything(),
+        schema="k long, what string, total long, names array<string>, recent array<double>",
     )
     made.sink("rows_out", ms.sinks.files(f"{root}/rows"))
     sums = bids.key_by("name", "k").aggregate("sums", n=ms.count(), d=ms.sum("d"), top=ms.max("v"), late=ms.last("v"))
@@ -74,7 +82,12 @@ def start(spark: SparkSession, root: str, *, epochs: int = EPOCHS, **options: An
     """Start the job, or go on with it."""
     clock = options.pop("clock", None) or Clock(root)
     return flow(spark, root, epochs).start(
-        f"{root}/checkpoint", trigger=ms.available_now(), clock=clock, cache=f"{root}/cache", groups=16, **options
+        f"{root}/checkpoint",
+        trigger=ms.available_now(),
+        clock=clock,
+        cache=f"{root}/cache",
+        groups=16,
+        **options,
     )
 
 

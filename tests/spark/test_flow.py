@@ -43,7 +43,9 @@ class Total(ms.KeyedFunction):
 
 def test_a_transform_and_a_sink_give_each_row_once(spark: SparkSession) -> None:
     def build(flow: ms.Flow, bids: ms.Stream) -> None:
-        bids.transform("big", lambda df: df.where("price >= 10").select("auction", "price")).sink("out", ms.sinks.memory())
+        bids.transform("big", lambda df: df.where("price >= 10").select("auction", "price")).sink(
+            "out", ms.sinks.memory()
+        )
 
     result = testing.run(spark, build, bids=batches(BIDS, *THREE))
     assert Counter(result.rows("out")) == Counter([(1, 10), (2, 20), (1, 30)])
@@ -62,7 +64,13 @@ def test_a_keyed_function_keeps_values_maps_and_lists_over_epochs(spark: SparkSe
             repr,
             [
                 *spark.createDataFrame(
-                    [(1, 40, 2, [10, 30]), (2, 20, 1, [20]), (1, 45, 3, [10, 30, 5]), (2, 35, 2, [20, 7, 8]), (3, 1, 1, [1])],
+                    [
+                        (1, 40, 2, [10, 30]),
+                        (2, 20, 1, [20]),
+                        (1, 45, 3, [10, 30, 5]),
+                        (2, 35, 2, [20, 7, 8]),
+                        (3, 1, 1, [1]),
+                    ],
                     schema="auction long, total long, bidders long, prices array<long>",
                 ).collect()
             ],
@@ -151,7 +159,9 @@ class Reminder(ms.KeyedFunction):
         yield key, timer.kind, ctx.epoch
 
 
-def test_timers_fire_when_watermark_or_clock_reach_them_also_without_rows_of_the_key(spark: SparkSession) -> None:
+def test_timers_fire_when_watermark_or_clock_reach_them_also_without_rows_of_the_key(
+    spark: SparkSession,
+) -> None:
     def build(flow: ms.Flow, bids: ms.Stream) -> None:
         bids.with_watermark("ts", "1 second").key_by("auction").process(
             "remind", Reminder(), schema="auction long, kind string, epoch long"
@@ -183,7 +193,9 @@ class Seen(ms.KeyedFunction):
 
 def test_state_with_a_ttl_is_forgotten_and_its_entry_deleted(spark: SparkSession) -> None:
     def build(flow: ms.Flow, bids: ms.Stream) -> None:
-        bids.key_by("auction").process("dedup", Seen(), schema="auction long, epoch long").sink("out", ms.sinks.memory())
+        bids.key_by("auction").process("dedup", Seen(), schema="auction long, epoch long").sink(
+            "out", ms.sinks.memory()
+        )
 
     one, other = [bid(1, "a", 1)], [bid(9, "a", 1)]
     result = testing.run(spark, build, bids=batches(BIDS, one, one, other, other, other, one, other), state=True)

@@ -21,7 +21,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
     frozenset(names.split())
     for names in (
         "cli __main__ web demo bench nexmark testing",
-        "job flow java",
+        "job flow java sessions",
         "engine dataflow resolve savepoint housekeeping failures slot aggregate_task function_task",
         "state migration sinks sources journal storage metrics aggregation retention",
         "coordinator",

@@ -54,9 +54,7 @@ def files(
     **options: str | bool | int,
 ) -> Files:
     """Write files to `path/epoch=<number>/`; `options` are those of Spark's writer. See `Files`."""
-    text = {
-        name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()
-    }
+    text = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
     return Files(path, format, partition_by, text)
 
 

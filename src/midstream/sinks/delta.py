@@ -159,9 +159,7 @@ def _shape(kind: Any) -> str:
         return f"array<{_shape(kind['elementType'])}>"
     if kind["type"] == "map":
         return f"map<{_shape(kind['keyType'])}, {_shape(kind['valueType'])}>"
-    return (
-        "struct<" + ", ".join(f"{field['name']}: {_shape(field['type'])}" for field in kind["fields"]) + ">"
-    )
+    return "struct<" + ", ".join(f"{field['name']}: {_shape(field['type'])}" for field in kind["fields"]) + ">"
 
 
 def _first_line(error: BaseException) -> str:
@@ -173,7 +171,5 @@ def _deltalake() -> Any:
         import deltalake
         import deltalake.exceptions
     except ImportError:
-        raise SinkError(
-            "the Delta sink needs the package deltalake: pip install 'midstream[delta]'"
-        ) from None
+        raise SinkError("the Delta sink needs the package deltalake: pip install 'midstream[delta]'") from None
     return deltalake

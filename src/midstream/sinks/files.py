@@ -135,9 +135,7 @@ class Files(Sink):
 
     def describe(self) -> str:
         """Name directory, format and options."""
-        return call(
-            "files", self._path, format=self._format, partition_by=self._partition_by, options=self._options
-        )
+        return call("files", self._path, format=self._format, partition_by=self._partition_by, options=self._options)
 
     def _staged_below(self, sink: str) -> str:
         return directories.join(self._path, _HIDDEN, quote(sink, safe=""))
@@ -177,6 +175,4 @@ class Files(Sink):
         for name in staged.files:
             file = f"{target}/{name}"
             filesystem.create_dir(os.path.dirname(file), recursive=True)
-            pafs.copy_files(
-                f"{source}/{name}", file, source_filesystem=filesystem, destination_filesystem=filesystem
-            )
+            pafs.copy_files(f"{source}/{name}", file, source_filesystem=filesystem, destination_filesystem=filesystem)

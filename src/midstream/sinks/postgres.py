@@ -25,9 +25,7 @@ if TYPE_CHECKING:
 _SECRETS = ("password", "sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key")
 _EPOCHS = "midstream_epochs"  # the table with the last epoch of each (job, sink)
 _ROWS, _ORDER = "midstream_rows", "midstream_order"  # temporary table of an upsert; its rows' order
-_CSV = pacsv.WriteOptions(
-    include_header=False
-)  # null is empty, text is quoted: so COPY can tell null from ''
+_CSV = pacsv.WriteOptions(include_header=False)  # null is empty, text is quoted: so COPY can tell null from ''
 
 
 class Postgres(SpooledSink):
@@ -95,9 +93,7 @@ class Postgres(SpooledSink):
             self._fitting = schema
         return df.select(
             *(
-                staged_column(
-                    field, self._complaint(field.name, staging.sink), is_key=field.name in self._upsert
-                )
+                staged_column(field, self._complaint(field.name, staging.sink), is_key=field.name in self._upsert)
                 for field in schema
             )
         )
@@ -196,9 +192,7 @@ class Postgres(SpooledSink):
             found = {name for (name,) in _columns(connection, self._target)}
             missing = [name for name in columns if name not in found]
             if missing:
-                addition = SQL("ALTER TABLE {} ADD COLUMN {}").format(
-                    self._target, _definitions(columns, missing)
-                )
+                addition = SQL("ALTER TABLE {} ADD COLUMN {}").format(self._target, _definitions(columns, missing))
                 raise SinkError(
                     f"sink {sink!r}: table {'.'.join(self._name)} has no column {missing[0]!r}. Add it "
                     f"({addition.as_string(connection)}), or drop it from the rows in a transform"
@@ -264,9 +258,7 @@ class Postgres(SpooledSink):
         action = SQL("DO UPDATE SET {}").format(changes) if others else SQL("DO NOTHING")
         return SQL("ON CONFLICT ({}) {}").format(_names(self._upsert), action)
 
-    def _copy(
-        self, connection: Connection[Any], staged: Staged, target: Composable, columns: dict[str, str]
-    ) -> None:
+    def _copy(self, connection: Connection[Any], staged: Staged, target: Composable, columns: dict[str, str]) -> None:
         from psycopg.sql import SQL
 
         statement = SQL("COPY {} ({}) FROM STDIN (FORMAT csv)").format(target, _names(columns))
@@ -293,10 +285,7 @@ def _exists(connection: Connection[Any], table: Composable) -> bool:
 
 
 def _columns(connection: Connection[Any], table: Composable) -> list[tuple[str]]:
-    query = (
-        "SELECT attname FROM pg_attribute"
-        " WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped"
-    )
+    query = "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped"
     return connection.execute(query, [table.as_string(connection)]).fetchall()
 
 

@@ -89,9 +89,7 @@ def _text(column: Column, kind: T.DataType) -> Column:
     if isinstance(kind, T.TimestampType):
         return F.date_format(column, "yyyy-MM-dd HH:mm:ss.SSSSSSXXXXX")
     if isinstance(kind, T.DayTimeIntervalType):
-        seconds = (F.unix_micros(F.timestamp_micros(F.lit(0)) + column)).cast("decimal(19, 0)") / F.lit(
-            1_000_000
-        )
+        seconds = (F.unix_micros(F.timestamp_micros(F.lit(0)) + column)).cast("decimal(19, 0)") / F.lit(1_000_000)
         return F.concat(seconds.cast("decimal(19, 6)").cast("string"), F.lit(" seconds"))
     if isinstance(kind, T.YearMonthIntervalType):
         months = F.extract(F.lit("YEAR"), column) * 12 + F.extract(F.lit("MONTH"), column)
@@ -113,9 +111,7 @@ def _unfit(column: Column, kind: T.DataType) -> Column | None:
     if isinstance(kind, T.DateType):
         return (column < F.lit("0001-01-01").cast("date")) | (column > F.lit("9999-12-31").cast("date"))
     if isinstance(kind, T.TimestampType | T.TimestampNTZType):
-        first, last = (
-            F.lit(text).cast(kind) for text in ("0001-01-02 00:00:00", "9999-12-30 23:59:59.999999")
-        )
+        first, last = (F.lit(text).cast(kind) for text in ("0001-01-02 00:00:00", "9999-12-30 23:59:59.999999"))
         return (column < first) | (column > last)
     found: list[Column | None] = []
     if isinstance(kind, T.ArrayType):

@@ -235,7 +235,9 @@ def logs_of(commit: Commit, operator: str) -> LogsOf:
     """Extract what a commit record says of one operator's logs."""
     state = commit.operators.get(operator, OperatorState())
     return LogsOf(
-        commit.epoch, commit.id, tuple((log.path, frozenset(group for group, _ in log.groups)) for log in state.logs)
+        commit.epoch,
+        commit.id,
+        tuple((log.path, frozenset(group for group, _ in log.groups)) for log in state.logs),
     )
 
 
@@ -259,7 +261,9 @@ def boot_id() -> str:
             with open("/proc/sys/kernel/random/boot_id") as file:
                 _boot = file.read().strip()
         except FileNotFoundError:  # not Linux: the second of the last boot does as well
-            _boot = subprocess.run(["sysctl", "-n", "kern.bootsessionuuid"], capture_output=True, text=True, check=True).stdout.strip()
+            _boot = subprocess.run(
+                ["sysctl", "-n", "kern.bootsessionuuid"], capture_output=True, text=True, check=True
+            ).stdout.strip()
     return _boot
 
 

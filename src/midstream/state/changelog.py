@@ -114,7 +114,7 @@ class BatchChanges:
         widths = [_width(array) for array in (self._keys, self._values)]
         if all(widths):
             records = np.concatenate([_matrix(self._keys), _matrix(self._values)], axis=1)
-            return struct.iter_unpack(f"{widths[0]}s{widths[1]}s", records.tobytes())  # type: ignore[return-value]
+            return struct.iter_unpack(f"{widths[0]}s{widths[1]}s", records.tobytes())
         if self._values.null_count == 0:
             return zip(self._keys.to_pylist(), self._values.to_pylist(), strict=True)
         pairs = zip(self._keys.to_pylist(), self._values.to_pylist(), strict=True)

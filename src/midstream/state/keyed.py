@@ -72,7 +72,9 @@ class Form:
         self.index = {field.name: i for i, field in enumerate(fields)}
         self.wires = [Wire(types[f.name], f"state {f.name!r} of operator {operator!r}") for f in fields]
         self.key_wires = [
-            Wire(types[f"{f.name} key"], f"a key of state {f.name!r} of operator {operator!r}") if f.kind == "map" else None
+            Wire(types[f"{f.name} key"], f"a key of state {f.name!r} of operator {operator!r}")
+            if f.kind == "map"
+            else None
             for f in fields
         ]
         self.expires = any(field.ttl for field in fields)

@@ -106,9 +106,7 @@ class KeyCodec:
             at += 1 + width
         return matrix
 
-    def _sorted(
-        self, columns: list[pa.Array], matrix: Bytes, groups: npt.NDArray[np.int32]
-    ) -> npt.NDArray[np.intp]:
+    def _sorted(self, columns: list[pa.Array], matrix: Bytes, groups: npt.NDArray[np.int32]) -> npt.NDArray[np.intp]:
         if len(columns) == 1 and columns[0].null_count == 0 and pa.types.is_integer(self.schema[0].type):
             return np.lexsort((columns[0].to_numpy(), groups))
         return np.lexsort((matrix.view(f"S{self.width}").ravel() if len(matrix) else np.zeros(0, "S1"), groups))
@@ -138,7 +136,8 @@ def _big_endian(column: pa.Array, type: pa.DataType) -> Bytes:
     """The values of a fixed-width column as big-endian bytes in value order; nulls are zero."""
     width = _width(type)
     if pa.types.is_boolean(type):
-        return column.fill_null(False).cast(pa.uint8()).to_numpy(zero_copy_only=False).reshape(-1, 1)
+        ones: Bytes = column.fill_null(False).cast(pa.uint8()).to_numpy(zero_copy_only=False).reshape(-1, 1)
+        return ones
     if pa.types.is_floating(type):
         filled = column.fill_null(0.0).to_numpy(zero_copy_only=False) + 0.0  # -0.0 is 0.0
         bits = filled.view(_unsigned(width))
@@ -146,7 +145,8 @@ def _big_endian(column: pa.Array, type: pa.DataType) -> Bytes:
         integers = column.view(pa.int64() if width == 8 else pa.int32()) if pa.types.is_temporal(type) else column
         bits = integers.fill_null(0).to_numpy(zero_copy_only=False).view(_unsigned(width))
         bits = bits ^ _unsigned(width).type(1 << (8 * width - 1))
-    return bits.astype(f">u{width}").view(np.uint8).reshape(-1, width)
+    big: Bytes = bits.astype(f">u{width}").view(np.uint8).reshape(-1, width)
+    return big
 
 
 def _from_bytes(values: list[bytes | None], type: pa.DataType, width: int) -> pa.Array:
@@ -162,9 +162,11 @@ def _from_bytes(values: list[bytes | None], type: pa.DataType, width: int) -> pa
     if pa.types.is_floating(type):
         return pa.array(bits.view(f"<f{width}"), type, mask=~valid)
     signed = (bits ^ _unsigned(width).type(1 << (8 * width - 1))).view(f"<i{width}")
-    return pa.array(signed, pa.int64() if width == 8 else signed.dtype, mask=~valid).cast(
-        pa.int64() if width == 8 and pa.types.is_temporal(type) else signed_type(width)
-    ).cast(type)
+    return (
+        pa.array(signed, pa.int64() if width == 8 else signed.dtype, mask=~valid)
+        .cast(pa.int64() if width == 8 and pa.types.is_temporal(type) else signed_type(width))
+        .cast(type)
+    )
 
 
 def signed_type(width: int) -> pa.DataType:

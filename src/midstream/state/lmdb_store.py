@@ -1,11 +1,14 @@
 """State in LMDB: one file per group, read and written by all tasks of a host without a server.
 
 Opened without sync: it is a cache, and the durable store is the truth. An environment may be open only once per
-process, so the open ones are kept in a bounded registry of the process (never across a fork).
+process, so the open ones are kept in a bounded registry of the process (never across a fork). The map is writable,
+and LMDB gives a file the size of the map whenever it maps it: a file is therefore only ever mapped under a lock, and
+never smaller than it is, or another process that writes beyond the new end would be killed.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import struct
@@ -18,14 +21,13 @@ import lmdb
 import msgspec
 
 from midstream.errors import StateError
-from midstream.state.store import Changes, GroupStore, Reader, Version
+from midstream.state.store import FIRST, LAST, Changes, GroupStore, Reader, Version
 
 T = TypeVar("T")
 
-META = b"\0version"
-FIRST = b"\1"  # entries begin here; what lies before is ours
-_MAX_KEY = 510  # LMDB's limit is 511: a physical key of exactly 511 bytes stands for a longer one
-_KEPT = 479
+META = b"\0version"  # before all entries
+_MAX_KEY = 511  # LMDB's limit: a longer key is kept in the value, under its first bytes and a hash
+_KEPT = _MAX_KEY - 32
 _START_SIZE = 1 << 20
 _MAX_OPEN = 512
 
@@ -33,28 +35,42 @@ _open: OrderedDict[str, lmdb.Environment] = OrderedDict()
 _open_in = os.getpid()
 
 
-def _environment(path: str, **options: Any) -> lmdb.Environment:
+def _open_here() -> OrderedDict[str, lmdb.Environment]:
+    """The files that this process has open."""
     global _open_in
-    if _open_in != os.getpid():
+    if _open_in != os.getpid():  # a fork: what the parent has open is the parent's
         _open.clear()
         _open_in = os.getpid()
-    if path in _open:
-        _open.move_to_end(path)
-        return _open[path]
-    while len(_open) >= _MAX_OPEN:
-        _open.popitem(last=False)[1].close()
+    return _open
+
+
+def _environment(path: str, **options: Any) -> lmdb.Environment:
+    here = _open_here()
+    if path in here:
+        here.move_to_end(path)
+        return here[path]
+    while len(here) >= _MAX_OPEN:
+        here.popitem(last=False)[1].close()
     environment = lmdb.open(path, subdir=False, max_dbs=0, **options)
     if options.get("lock", True):
         environment.reader_check()
-    _open[path] = environment
+    here[path] = environment
     return environment
 
 
 def close_environment(path: str) -> None:
     """Close a file, if this process has it open."""
-    environment = _open.pop(path, None) if _open_in == os.getpid() else None
+    environment = _open_here().pop(path, None)
     if environment is not None:
         environment.close()
+
+
+@contextmanager
+def _size_of(path: str, mode: str = "rb") -> Iterator[int]:
+    """Give the size of a file; no other process maps it meanwhile."""
+    with open(path, mode) as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield os.fstat(file.fileno()).st_size
 
 
 def check_file(path: str) -> None:
@@ -76,21 +92,20 @@ class LmdbStore(GroupStore):
 
     def __init__(self, path: str) -> None:
         self.path = path
-        size = _START_SIZE
-        if os.path.exists(path):
-            if path not in _open:
+        known = os.path.exists(path)
+        with _size_of(path, "ab") as size:
+            if known and path not in _open_here():
                 check_file(path)
-            size = max(size, os.path.getsize(path))
-        self._env = _environment(
-            path,
-            map_size=size,
-            sync=False,
-            metasync=False,
-            writemap=True,
-            map_async=True,
-            meminit=False,
-            readahead=False,
-        )
+            self._env = _environment(
+                path,
+                map_size=max(_START_SIZE, size),
+                sync=False,
+                metasync=False,
+                writemap=True,
+                map_async=True,
+                meminit=False,
+                readahead=False,
+            )
 
     def version(self) -> Version | None:  # noqa: D102 - as in the contract
         with self._reading() as transaction:
@@ -130,17 +145,23 @@ class LmdbStore(GroupStore):
             try:
                 return write()
             except lmdb.MapFullError:
-                self._env.set_mapsize(self._env.info()["map_size"] * 2)
+                self._map(self._env.info()["map_size"] * 2)
             except lmdb.MapResizedError:
-                self._env.set_mapsize(0)
+                self._map()
+
+    def _map(self, size: int = 0) -> None:
+        """Map the file anew: as large as it is, or larger."""
+        with _size_of(self.path) as now:
+            self._env.set_mapsize(max(now, size))
 
     @contextmanager
     def _reading(self) -> Iterator[lmdb.Transaction]:
-        try:
-            transaction = self._env.begin()
-        except lmdb.MapResizedError:  # another process has grown it
-            self._env.set_mapsize(0)
-            transaction = self._env.begin()
+        while True:
+            try:
+                transaction = self._env.begin()
+                break
+            except lmdb.MapResizedError:  # another process has grown it
+                self._map()
         with transaction:
             yield transaction
 
@@ -156,7 +177,7 @@ class LmdbReader(Reader):
             physical = [_physical(key) for key in keys]
             found = dict(self._transaction.cursor().getmulti(physical))
             return [_logical(p, found[p])[1] if p in found else None for p in physical]
-        pairs = self._transaction.cursor().getmulti(keys)
+        pairs: list[tuple[Any, Any]] = self._transaction.cursor().getmulti(keys)
         if len(pairs) == len(keys):
             return [value for _, value in pairs]
         return list(map(dict(pairs).get, keys))
@@ -165,12 +186,13 @@ class LmdbReader(Reader):
         cursor = self._transaction.cursor()
         if not cursor.set_range(max(start, FIRST)[:_KEPT]):
             return
-        end, held = stop[:_KEPT], []
+        end = stop[:_KEPT]
+        held: list[tuple[bytes, bytes]] = []
         for physical, value in cursor:
-            if physical[:_KEPT] > end:
+            if bytes(physical)[:_KEPT] > end:
                 break
             entry = _logical(bytes(physical), bytes(value))
-            if len(physical) > _MAX_KEY or (held and held[-1][0][:_KEPT] == entry[0][:_KEPT]):
+            if len(physical) == _MAX_KEY or (held and held[-1][0][:_KEPT] == entry[0][:_KEPT]):
                 held.append(entry)  # long keys of one prefix stand in the order of their hashes: sort them
                 continue
             yield from sorted(e for e in held if start <= e[0] < stop)
@@ -182,11 +204,13 @@ def _physical(key: bytes) -> bytes:
     return key if len(key) <= _MAX_KEY else key[:_KEPT] + hashlib.sha256(key).digest()
 
 
-def _logical(physical: bytes, value: bytes) -> tuple[bytes, bytes]:
-    if len(physical) <= _MAX_KEY:
-        return physical, value
-    size = int.from_bytes(value[:4], "little")
-    return value[4 : 4 + size], value[4 + size :]
+def _logical(physical: bytes, value: Any) -> tuple[bytes, bytes]:
+    if len(physical) == _MAX_KEY:
+        size = int.from_bytes(value[:4], "little")
+        key = value[4 : 4 + size]
+        if size > _MAX_KEY and _physical(key) == physical:
+            return key, value[4 + size :]
+    return physical, value
 
 
 def _put_all(transaction: lmdb.Transaction, change: Changes) -> None:
@@ -199,8 +223,11 @@ def _put_all(transaction: lmdb.Transaction, change: Changes) -> None:
             transaction.put(_physical(key), value)
 
 
-def _decode_version(value: bytes | None) -> Version | None:
-    return Version(*msgspec.msgpack.decode(value)) if value else None
+def _decode_version(value: Any) -> Version | None:
+    try:
+        return msgspec.msgpack.decode(value, type=Version) if value else None
+    except msgspec.MsgspecError as error:
+        raise StateError(f"the state file has no readable version: {error}") from error
 
 
 class LayeredStore(GroupStore):
@@ -242,7 +269,7 @@ class LayeredStore(GroupStore):
         full, version = LmdbStore(path), self.version()
         if version is not None and self._layer.version() is not None:
             with self._layer.reader() as newer:
-                full.apply([_Flat(list(newer.scan(FIRST, b"\xff" * 16)))], version)
+                full.apply([_Flat(list(newer.scan(FIRST, LAST)))], version)
         return full
 
     def bytes_used(self) -> int:  # noqa: D102

@@ -18,12 +18,11 @@ from midstream.aggregation import Merger
 from midstream.plan import StateField
 from midstream.state import keyed
 from midstream.state.keys import KeyCodec
-from midstream.state.lmdb_store import FIRST
-from midstream.state.store import Reader
+from midstream.state.store import FIRST, LAST, Reader
+from midstream.state.wire import micros_of
 
 Entries = Iterator[tuple[bytes, bytes]]
 _TIME = pa.timestamp("us", tz="UTC")
-_END = b"\xff" * 8
 _pack, _unpack = msgspec.msgpack.encode, msgspec.msgpack.decode
 
 
@@ -73,7 +72,9 @@ class PortableFunction(Portable):
                 values += [(field.name, self.types[field.name]), *ttl]
             else:
                 values += [(f"{field.name}__length", pa.int64())] if field.kind == "list" else []
-                first = ("position", pa.int64()) if field.kind == "list" else ("map_key", self.types[f"{field.name} key"])
+                first = (
+                    ("position", pa.int64()) if field.kind == "list" else ("map_key", self.types[f"{field.name} key"])
+                )
                 found[f"{field.kind}-{field.name}"] = self._with_keys([first, ("value", self.types[field.name]), *ttl])
         found["timers"] = self._with_keys([("timer", pa.string()), ("at", _TIME)])
         return {"record": self._with_keys(values), **found}
@@ -81,7 +82,7 @@ class PortableFunction(Portable):
     def dump(self, reader: Reader) -> dict[str, pa.Table]:
         """Turn the entries of a group into tables."""
         rows: dict[str, list[tuple[bytes, list[Any]]]] = {name: [] for name in self.schemas()}
-        for entry, stored in reader.scan(FIRST, _END):
+        for entry, stored in reader.scan(FIRST, LAST):
             tag = entry[0]
             if tag == keyed.RECORD:
                 rows["record"].append((entry[1:], self._values(_unpack(stored))))
@@ -107,7 +108,7 @@ class PortableFunction(Portable):
                 entries += self._load_record(key, row)
             elif table == "timers":
                 tag = keyed.EVENT if row["timer"] == "event_time" else keyed.PROCESSING
-                entries.append((bytes((tag,)) + keyed.deadline_bytes(keyed.micros_of(row["at"])) + key, b"1"))
+                entries.append((bytes((tag,)) + keyed.deadline_bytes(micros_of(row["at"])) + key, b"1"))
             else:
                 entries += self._load_item(table.split("-", 1)[1], key, row)
         return entries
@@ -138,7 +139,7 @@ class PortableFunction(Portable):
                 continue
             item = self.form.wires[at].checked(row[field.name])
             if field.ttl and item is not None:
-                expiry = keyed.micros_of(row[f"{field.name}__expires"])
+                expiry = micros_of(row[f"{field.name}__expires"])
                 yield bytes((keyed.EXPIRY,)) + keyed.deadline_bytes(expiry) + entry, b"1"
                 item = (item, expiry)
             record.append(item)
@@ -154,7 +155,7 @@ class PortableFunction(Portable):
             assert wire is not None
             rest = _pack(wire.checked(row["map_key"]))
         entry = keyed.field_prefix(at, key) + rest
-        expiry = keyed.micros_of(row[f"{name}__expires"]) if field.ttl and row[f"{name}__expires"] else 0
+        expiry = micros_of(row[f"{name}__expires"]) if field.ttl and row[f"{name}__expires"] else 0
         if expiry:
             yield bytes((keyed.EXPIRY,)) + keyed.deadline_bytes(expiry) + entry, b"1"
         yield entry, _pack((self.form.wires[at].checked(row["value"]), expiry))
@@ -188,7 +189,7 @@ class PortableAggregate(Portable):
 
     def dump(self, reader: Reader) -> dict[str, pa.Table]:
         """Turn the entries of a group into the table."""
-        entries = list(reader.scan(FIRST, _END))
+        entries = list(reader.scan(FIRST, LAST))
         columns, _ = self.merger.decode([value for _, value in entries])
         arrays = self.codec.decode([entry[1:] for entry, _ in entries])
         arrays += self.merger.results(columns, [field.type for field in self.results])

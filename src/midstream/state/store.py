@@ -1,7 +1,8 @@
 """The store contract: the state of one group of one operator, as sorted byte strings with a version.
 
 A store is changed only by `apply`, in one atomic step that moves it to the version of a committed epoch; reading is
-from a snapshot that later changes do not disturb. Every implementation passes `tests/contract/test_stores.py`.
+from a snapshot that later changes do not disturb. The first byte of a key lies between 1 and 254, so that all keys lie
+between `FIRST` and `LAST`. Every implementation passes `tests/contract/test_stores.py`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol
+
+FIRST, LAST = b"\1", b"\xff"
 
 
 class Version(NamedTuple):
@@ -23,8 +26,13 @@ class Version(NamedTuple):
 class Changes(Protocol):
     """What a committed epoch changed in a group; may be read several times."""
 
-    def puts(self) -> Iterable[tuple[bytes, bytes]]: ...
-    def deletes(self) -> Iterable[bytes]: ...
+    def puts(self) -> Iterable[tuple[bytes, bytes]]:
+        """Give key and value of every put."""
+        ...
+
+    def deletes(self) -> Iterable[bytes]:
+        """Give the key of every deletion."""
+        ...
 
 
 class Reader(ABC):
@@ -48,7 +56,11 @@ class GroupStore(ABC):
 
     @abstractmethod
     def reader(self) -> AbstractContextManager[Reader]:
-        """Open a view; what is applied later is not seen in it."""
+        """Open a view; what is applied later is not seen in it.
+
+        Not promised: that a view lasts while its own process makes the store grow. It may then fail, but it never
+        shows what is newer.
+        """
 
     @abstractmethod
     def apply(self, changes: Iterable[Changes], version: Version) -> None:

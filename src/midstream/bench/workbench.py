@@ -1,0 +1,127 @@
+"""The place a benchmark runs in: a Spark session and a directory of its own, both gone at the end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from midstream.errors import MidstreamError
+from midstream.java import require_java
+
+_LOG_LEVEL = "ERROR"
+_ROCKSDB = "spark.sql.streaming.stateStore.rocksdb"
+_SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": _LOG_LEVEL,
+    "spark.driver.memory": "4g",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.streaming.numRecentProgressUpdates": "100000",  # all epochs of a run
+    # Spark's own state at its best: the advice of its guide. Midstream does not use it.
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    f"{_ROCKSDB}.changelogCheckpointing.enabled": "true",
+    f"{_ROCKSDB}.trackTotalNumberOfRows": "false",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Workbench:
+    """A session with a directory."""
+
+    spark: SparkSession
+    directory: str
+    cores: int
+
+    @contextlib.contextmanager
+    def scratch(self, name: str) -> Iterator[str]:
+        """Give a directory for one run; what the run leaves there and in the JVM does not burden the next."""
+        path = tempfile.mkdtemp(prefix=f"{name}-", dir=self.directory)
+        try:
+            yield path
+        finally:
+            shutil.rmtree(path, ignore_errors=True)
+            with contextlib.suppress(Exception):
+                self.spark._jvm.System.gc()  # type: ignore[union-attr]
+
+
+@contextlib.contextmanager
+def workbench() -> Iterator[Workbench]:
+    """Start Spark with all cores of the machine; end it and delete every file, also after Ctrl-C.
+
+    Not promised: a session beside another one. The JVM's memory and the session's settings are part of what
+    is measured, so a benchmark wants a process of its own.
+    """
+    require_java()
+    if SparkContext._active_spark_context is not None:
+        raise MidstreamError(
+            "a Spark session runs in this process already; run the benchmark in a process of its own, "
+            "with 'midstream bench ...', or stop the session first"
+        )
+    cores = available_cores()
+    directory = tempfile.mkdtemp(prefix="midstream-bench-")
+    try:
+        spark = _session(cores, directory)
+        try:
+            yield Workbench(spark, directory, cores)
+        finally:
+            with quiet(spark):
+                for query in spark.streams.active:
+                    query.stop()
+                spark.stop()
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def available_cores() -> int:
+    """Count the cores that this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # macOS, Windows
+        return os.cpu_count() or 1
+
+
+@contextlib.contextmanager
+def quiet(spark: SparkSession) -> Iterator[None]:
+    """Keep Spark from logging, as an error, that a query was ended in the middle of an epoch."""
+    context = spark.sparkContext
+    context.setLogLevel("OFF")
+    try:
+        yield
+        deadline = time.monotonic() + 10
+        while _is_busy(context) and time.monotonic() < deadline:
+            time.sleep(0.05)  # tasks that were killed report later than `stop` returns
+    finally:
+        if context._jsc is not None:  # the session may have been stopped
+            context.setLogLevel(_LOG_LEVEL)
+
+
+def _is_busy(context: SparkContext) -> bool:
+    return context._jsc is not None and bool(context.statusTracker().getActiveStageIds())
+
+
+def _session(cores: int, directory: str) -> SparkSession:
+    builder = SparkSession.builder.master(f"local[{cores},4]").appName("midstream bench")
+    for name, setting in _SETTINGS.items():
+        builder = builder.config(name, setting)
+    builder = builder.config("spark.sql.shuffle.partitions", str(cores))
+    builder = builder.config("spark.local.dir", os.path.join(directory, "local"))
+    builder = builder.config("spark.sql.warehouse.dir", os.path.join(directory, "warehouse"))
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel(_LOG_LEVEL)
+    if "PYSPARK_PYTHON" not in os.environ:
+        spark.sparkContext.pythonExec = sys.executable  # else the first `python3` on the PATH
+    return spark

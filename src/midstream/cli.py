@@ -1,0 +1,94 @@
+"""The command `midstream`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from midstream.errors import MidstreamError
+
+app = typer.Typer(
+    name="midstream",
+    help="Stateful streaming jobs on Spark that can be changed while they run.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+bench = typer.Typer(help="Benchmarks: results are checked before a figure is printed.", no_args_is_help=True)
+app.add_typer(bench, name="bench")
+
+Json = Annotated[Path | None, typer.Option("--json", help="Also write the record to this file.")]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from midstream import __version__
+
+        typer.echo(f"midstream {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None: ...
+
+
+@app.command()
+def demo(
+    epochs: Annotated[int, typer.Option(help="How many epochs to run.", min=1)] = 20,
+    rate: Annotated[int, typer.Option(help="Generated bids per second.", min=1)] = 2000,
+) -> None:
+    """Run a live job over generated bids and show its results as they come."""
+    from midstream.demo import run
+
+    raise typer.Exit(run(epochs, rate))
+
+
+@bench.command()
+def throughput(
+    keys: Annotated[int, typer.Option(help="Number of keys.")] = 1_000_000,
+    rows: Annotated[int, typer.Option(help="Rows per epoch.")] = 200_000,
+    skew: Annotated[float, typer.Option(help="Zipf exponent of the keys, 0: uniform.")] = 0.0,
+    epochs: Annotated[int, typer.Option(help="Epochs per contestant and round.")] = 12,
+    rounds: Annotated[int, typer.Option(help="Rounds, in rotated order.")] = 3,
+    json: Json = None,
+) -> None:
+    """Count and sum per key: Midstream, Spark's own operators, and the ceiling of any Python operator."""
+    from midstream.bench import throughput as bench_throughput
+
+    bench_throughput.run(keys=keys, rows=rows, skew=skew, epochs=epochs, rounds=rounds, json=json)
+
+
+@bench.command()
+def epoch(
+    rows: Annotated[int, typer.Option(help="Rows per epoch for the floor.")] = 1000,
+    epochs: Annotated[int, typer.Option(help="Epochs per measurement.")] = 40,
+    sizes: Annotated[
+        str, typer.Option(help="Numbers of keys for the growth, separated by commas.")
+    ] = "100000,1000000,10000000",
+    json: Json = None,
+) -> None:
+    """The floor of an epoch, and how its time grows with the state."""
+    from midstream.bench import epoch as bench_epoch
+
+    bench_epoch.run(rows=rows, epochs=epochs, sizes=tuple(int(size) for size in sizes.split(",")), json=json)
+
+
+def main() -> None:
+    """Run the command; an error of ours is a message, not a traceback."""
+    try:
+        app()
+    except MidstreamError as error:
+        typer.secho(f"midstream: {error}", fg="red", err=True)
+        raise SystemExit(1) from None
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
+
+
+if __name__ == "__main__":
+    main()

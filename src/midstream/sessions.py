@@ -1,0 +1,38 @@
+"""A local Spark session with sensible settings, for the demo, the benchmarks and first steps."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from midstream.java import require_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def local_session(name: str = "midstream", *, cores: int | None = None, memory: str = "2g") -> SparkSession:
+    """Start Spark in this process: all cores, tasks that may be retried, loopback only, quiet.
+
+    Not promised: settings of a session that runs already; Spark then gives back that one.
+    """
+    require_java()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    from pyspark.sql import SparkSession
+
+    session = (
+        SparkSession.builder.appName(name)
+        .master(f"local[{cores or os.cpu_count() or 2},4]")
+        .config("spark.driver.memory", memory)
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.python.sql.dataFrameDebugging.enabled", "false")
+        .config("spark.log.level", "ERROR")
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("ERROR")
+    return session
