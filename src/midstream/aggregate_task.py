@@ -38,7 +38,7 @@ class AggregateTask(SlotTask):
             return []
         merger = Merger(self.compiled)
         columns = [rows.column(key) for key in self.keys]
-        arranged = self.codec(rows).arrange(columns, groups)
+        arranged = self.codec(rows).arrange(columns, groups, TAG)
         work.lap("sort")
         sent = {a.name: rows.column(a.name) for a in self.compiled.accumulators if a.name in rows.schema.names}
         new = merger.reduce(sent, arranged, self.combined)
@@ -56,7 +56,7 @@ class AggregateTask(SlotTask):
         """Read what is stored, merge, and log what changed, group by group."""
         edges = np.flatnonzero(np.diff(rows.groups)) + 1
         spans = list(zip([0, *edges.tolist()], [*edges.tolist(), len(rows.groups)], strict=True))
-        keys = [TAG + key for key in rows.keys]
+        keys = rows.keys
         stored: list[bytes | None] = []
         for start, stop in spans:
             store = work.cache.bring(int(rows.groups[start]))
@@ -72,9 +72,8 @@ class AggregateTask(SlotTask):
             for start, stop in spans:
                 work.log.add(int(rows.groups[start]), keys[start:stop], list(values[start:stop]))
         else:
-            tagged = np.insert(rows.matrix, 0, TAG[0], axis=1)
-            matrix = merger.encode_fixed(merged)
+            values_matrix = merger.encode_fixed(merged)
             for start, stop in spans:
-                work.log.add_fixed(int(rows.groups[start]), tagged[start:stop], matrix[start:stop])
+                work.log.add_fixed(int(rows.groups[start]), rows.matrix[start:stop], values_matrix[start:stop])
         work.lap("log")
         return merged

@@ -19,6 +19,7 @@ def require_java() -> None:
     if not found:
         where = f"JAVA_HOME is {home}, which has no bin/java" if home else "no java on the PATH"
         raise MissingJavaError(
-            f"Spark needs Java 17 or newer: {where}. Install it, for example with "
-            "'apt-get install openjdk-17-jre-headless', 'dnf install java-17-openjdk-headless' or 'brew install openjdk@17', or run 'make demo', which does so"
+            f"Spark needs Java 17 or newer: {where}. Install it, for example with 'apt-get install "
+            "openjdk-17-jre-headless', 'dnf install java-17-openjdk-headless' or 'brew install openjdk@17'; "
+            "'make demo' in a checkout of Midstream does so"
         )

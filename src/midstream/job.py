@@ -29,7 +29,7 @@ from midstream.java import require_java
 from midstream.journal import Identity, Journal, Lease
 from midstream.plan import Plan
 from midstream.resolve import resolve
-from midstream.routing import DEFAULT_GROUPS
+from midstream.routing import DEFAULT_GROUPS, MAX_GROUPS
 from midstream.savepoint import restore_savepoint, write_savepoint
 from midstream.sources.tagged import tagged_union
 from midstream.state.cache import discard_other_boots
@@ -207,6 +207,8 @@ def start(
     spark = next(iter(flow.sources.values())).sparkSession
     _use_this_python(spark)
     resolve(spark, flow.plan())
+    if groups is not None and not 1 <= groups <= MAX_GROUPS:
+        raise PlanError(f"groups must lie between 1 and {MAX_GROUPS}, not {groups}")
     storage = Storage.at(checkpoint)
     lease = Lease(storage)
     try:
@@ -287,7 +289,7 @@ def _plan_to_run(journal: Journal, flow: Flow, on_drift: str) -> Plan:
     if on_drift == "fail":
         raise PlanError(
             f"flow {flow.name!r} differs from plan version {old.version} of the checkpoint {journal.storage.root}: "
-            f"{drift}. Start with on_drift='apply' to go on with this flow, or on_drift='keep' to go on with the old plan"
+            f"{drift}. Start with on_drift='apply' to go on with this flow, or with on_drift='keep' for the old plan"
         )
     p.check_state_fits(old, new)
     new = msgspec.structs.replace(new, version=old.version + 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 DEFAULT_GROUPS = 128
+MAX_GROUPS = 32_767  # group numbers are sorted as 16-bit integers
 
 
 @dataclass(frozen=True, slots=True)

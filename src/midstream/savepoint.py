@@ -187,7 +187,10 @@ class DumpTask:
 def _copy_offsets(source: Storage, target: Storage, epoch: int) -> None:
     """Copy what Spark needs to go on after an epoch: its offsets, and what file sources have seen."""
     base = layout.SPARK
-    for name in ("metadata", f"offsets/{epoch}"):
+    names = ["metadata", f"offsets/{epoch}"]
+    if epoch:
+        names.append(f"offsets/{epoch - 1}")  # Spark reads it too when it starts again
+    for name in names:
         target.write_new(f"{base}/{name}", source.read(f"{base}/{name}"))
     commits = [name for name in source.list(f"{base}/commits") if name.isdigit() and int(name) <= epoch]
     newest = source.read(f"{base}/commits/{max(commits, key=int)}") if commits else b'v1\n{"nextBatchWatermarkMs":0}'

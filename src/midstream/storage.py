@@ -66,7 +66,7 @@ class Storage:
             if os.path.exists(temporary):
                 os.unlink(temporary)
             raise
-        _sync_directory(os.path.dirname(target))
+        _sync(os.path.dirname(target))
 
     def write_new(self, path: str, content: Any) -> None:
         """Write a file under a name that nobody else uses; it counts once something names it."""
@@ -151,12 +151,9 @@ class Storage:
         if self.is_local:
             target = self.path(path)
             os.makedirs(os.path.dirname(target), exist_ok=True)
-            fd = os.open(local, os.O_RDONLY)
-            try:
-                os.fsync(fd)
-            finally:
-                os.close(fd)
-            shutil.move(local, target)
+            shutil.move(local, target)  # a copy, if they lie on two file systems
+            _sync(target)
+            _sync(os.path.dirname(target))
             return
         fs, base = self._remote()
         pafs.copy_files(local, f"{base}/{path}", destination_filesystem=fs)
@@ -175,8 +172,9 @@ class Storage:
         return fs, base
 
 
-def _sync_directory(directory: str) -> None:
-    fd = os.open(directory, os.O_RDONLY)
+def _sync(path: str) -> None:
+    """Bring a file or directory to the disk."""
+    fd = os.open(path, os.O_RDONLY)
     try:
         os.fsync(fd)
     finally:

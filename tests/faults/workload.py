@@ -62,9 +62,9 @@ class Everything(ms.KeyedFunction):
         yield key, timer.kind, self.total, sorted(self.names), []
 
 
-def flow(spark: SparkSession, root: str, epochs: int = EPOCHS) -> ms.Flow:
+def flow(spark: SparkSession, root: str, epochs: int = EPOCHS, input: str = "") -> ms.Flow:
     """Build the job over the files of the input."""
-    frame = testing.source(spark, f"{root}/input", SCHEMA, [rows(epoch) for epoch in range(epochs)])
+    frame = testing.source(spark, input or f"{root}/input", SCHEMA, [rows(epoch) for epoch in range(epochs)])
     built = ms.Flow("faults")
     bids = built.source("bids", frame).with_watermark("ts", "2 seconds")
     made = bids.key_by("k").process(
@@ -102,12 +102,18 @@ class Clock:
         return 1_767_225_600_000_000 + done * 1_000_000
 
 
-def outcome(job: ms.Job, root: str, into: str = "savepoint") -> dict[str, Counter[str]]:
-    """Everything that must not depend on faults: the rows of both sinks, and the whole state."""
+def outcome_of_sinks(root: str) -> dict[str, Counter[str]]:
+    """The rows of both sinks."""
     found = {}
     for name in ("rows", "sums"):
         table = ds.dataset(f"{root}/{name}", format="parquet", partitioning="hive").to_table()
         found[name] = Counter(json.dumps(row, default=str, sort_keys=True) for row in table.to_pylist())
+    return found
+
+
+def outcome(job: ms.Job, root: str, into: str = "savepoint") -> dict[str, Counter[str]]:
+    """Everything that must not depend on faults: the rows of both sinks, and the whole state."""
+    found = outcome_of_sinks(root)
     job.savepoint(f"{root}/{into}")
     for operator in ("everything", "sums"):
         for table in sorted(os.listdir(f"{root}/{into}/state/{operator}")):

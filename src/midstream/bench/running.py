@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -13,7 +12,7 @@ from pyspark.errors import StreamingQueryException
 
 import midstream as ms
 from midstream import storage as layout
-from midstream.bench.workbench import quiet
+from midstream.bench.workbench import pause, quiet, set_log_level
 from midstream.errors import JobError
 
 if TYPE_CHECKING:
@@ -27,7 +26,6 @@ TIMED_REGION = (
     "housekeeping. Left out: starting and stopping the query, the first third of the epochs (warm-up), the "
     "check of the results"
 )
-_POLL_SECONDS = 0.03
 _END_SECONDS = 30
 
 Durations = dict[str, float]  # step of an epoch, by Spark's name -> milliseconds
@@ -77,14 +75,14 @@ def run_batches(
             return
         if not state.wanted:
             afterwards(batch)
-        spark.sparkContext.setLogLevel("OFF")  # put back by `quiet` below
+        set_log_level(spark, "OFF")  # put back by `quiet` below
         state.reached = True
         raise _Enough
 
     query = _started(stream.writeStream.foreachBatch(on_batch), checkpoint)
     try:
         while query.isActive:
-            time.sleep(_POLL_SECONDS)
+            pause()
     finally:  # also after Ctrl-C
         state.wanted = True
         with quiet(spark):
@@ -142,7 +140,7 @@ def _await_epoch(query: StreamingQuery, checkpoint: str, epoch: int) -> None:
         if not query.isActive:
             query.awaitTermination()
             raise JobError(f"the query ended by itself before epoch {epoch}")
-        time.sleep(_POLL_SECONDS)
+        pause()
 
 
 def _times(query: StreamingQuery, epochs: int) -> list[Durations]:

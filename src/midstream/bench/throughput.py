@@ -63,8 +63,7 @@ def run(
     runs: dict[str, list[dict[str, Any]]] = {name: [] for name in contestants}
     with workbench() as bench:
         for number in range(rounds):
-            turn = number % len(contestants)
-            for name in (*contestants[turn:], *contestants[:turn]):
+            for name in rotated(contestants, number):
                 echo(f"round {number + 1} of {rounds}: {name}")
                 per_epoch = min(rows, SLOW.get(name, rows))
                 runs[name].append(_measured(bench, name, Rows(keys, skew), per_epoch, epochs))
@@ -85,6 +84,16 @@ def run(
     if json is not None:
         save(record, json)
     return record
+
+
+def rotated(contestants: Sequence[str], number: int) -> tuple[str, ...]:
+    """Give the order of a round: whoever comes first pays for a cold machine, so it is another one each time.
+
+    >>> rotated(("a", "b", "c"), 4)
+    ('b', 'c', 'a')
+    """
+    turn = number % len(contestants)
+    return (*contestants[turn:], *contestants[:turn])
 
 
 def _refuse_unknown(contestants: Sequence[str]) -> None:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
@@ -17,6 +20,7 @@ from pyspark.sql import SparkSession
 from midstream.errors import MidstreamError
 from midstream.java import require_java
 
+_POLL_SECONDS = 0.03
 _LOG_LEVEL = "ERROR"
 _ROCKSDB = "spark.sql.streaming.stateStore.rocksdb"
 _SETTINGS = {
@@ -49,6 +53,7 @@ class Workbench:
     @contextlib.contextmanager
     def scratch(self, name: str) -> Iterator[str]:
         """Give a directory for one run; what the run leaves there and in the JVM does not burden the next."""
+        pause()
         path = tempfile.mkdtemp(prefix=f"{name}-", dir=self.directory)
         try:
             yield path
@@ -73,10 +78,12 @@ def workbench() -> Iterator[Workbench]:
         )
     cores = available_cores()
     directory = tempfile.mkdtemp(prefix="midstream-bench-")
+    before = signal.getsignal(signal.SIGINT)  # Spark sets one of its own
     try:
         spark = _session(cores, directory)
         try:
-            yield Workbench(spark, directory, cores)
+            with _ctrl_c(spark, before):
+                yield Workbench(spark, directory, cores)
         finally:
             with quiet(spark):
                 for query in spark.streams.active:
@@ -84,6 +91,54 @@ def workbench() -> Iterator[Workbench]:
                 spark.stop()
     finally:
         shutil.rmtree(directory, ignore_errors=True)
+
+
+_interrupted = threading.Event()
+
+
+def pause() -> None:
+    """Sleep a moment; here Ctrl-C takes effect.
+
+    In the middle of a call into the JVM it would leave the answer unread, and every later call would get the
+    answer to the one before.
+    """
+    time.sleep(_POLL_SECONDS)
+    if _interrupted.is_set():
+        raise KeyboardInterrupt
+
+
+@contextlib.contextmanager
+def _ctrl_c(spark: SparkSession, before: Any) -> Iterator[None]:
+    """Take Ctrl-C at the next `pause`; a batch query is cancelled for it. A second Ctrl-C is taken at once."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals go to the main thread only
+        return
+
+    def on_signal(*_: object) -> None:
+        if _interrupted.is_set():
+            raise KeyboardInterrupt
+        _interrupted.set()
+        threading.Thread(target=_cancel_batch_query, args=(spark,), daemon=True).start()
+
+    _interrupted.clear()
+    signal.signal(signal.SIGINT, on_signal)
+    try:
+        yield
+    except Exception:
+        if _interrupted.is_set():
+            raise KeyboardInterrupt from None
+        raise
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if _interrupted.is_set():
+        raise KeyboardInterrupt
+
+
+def _cancel_batch_query(spark: SparkSession) -> None:
+    with contextlib.suppress(Exception):  # the session may be gone meanwhile
+        if not spark.streams.active:
+            set_log_level(spark, "OFF")
+            spark.sparkContext.cancelAllJobs()
 
 
 def available_cores() -> int:
@@ -98,15 +153,21 @@ def available_cores() -> int:
 def quiet(spark: SparkSession) -> Iterator[None]:
     """Keep Spark from logging, as an error, that a query was ended in the middle of an epoch."""
     context = spark.sparkContext
-    context.setLogLevel("OFF")
+    set_log_level(spark, "OFF")
     try:
         yield
         deadline = time.monotonic() + 10
         while _is_busy(context) and time.monotonic() < deadline:
-            time.sleep(0.05)  # tasks that were killed report later than `stop` returns
+            time.sleep(_POLL_SECONDS)  # tasks that were killed report later than `stop` returns
     finally:
         if context._jsc is not None:  # the session may have been stopped
-            context.setLogLevel(_LOG_LEVEL)
+            set_log_level(spark, _LOG_LEVEL)
+
+
+def set_log_level(spark: SparkSession, level: str) -> None:
+    """Set the level of all loggers: `setLogLevel` does not reach those that have one of their own."""
+    log4j = spark._jvm.org.apache.logging.log4j  # type: ignore[union-attr]
+    log4j.core.config.Configurator.setAllLevels("", log4j.Level.toLevel(level))
 
 
 def _is_busy(context: SparkContext) -> bool:
@@ -118,10 +179,10 @@ def _session(cores: int, directory: str) -> SparkSession:
     for name, setting in _SETTINGS.items():
         builder = builder.config(name, setting)
     builder = builder.config("spark.sql.shuffle.partitions", str(cores))
-    builder = builder.config("spark.local.dir", os.path.join(directory, "local"))
+    builder = builder.config("spark.local.dir", os.path.dirname(directory))  # Spark tidies up what it puts there
     builder = builder.config("spark.sql.warehouse.dir", os.path.join(directory, "warehouse"))
     spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel(_LOG_LEVEL)
+    set_log_level(spark, _LOG_LEVEL)
     if "PYSPARK_PYTHON" not in os.environ:
         spark.sparkContext.pythonExec = sys.executable  # else the first `python3` on the PATH
     return spark

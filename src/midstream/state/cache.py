@@ -7,6 +7,7 @@ applies the logs after it. A cached copy is never trusted by its epoch number al
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -55,7 +56,11 @@ class Cache:
     head: Head
     restored: int = 0
     _logs: dict[str, Log] = field(default_factory=dict)
-    _known: dict[int, LogsOf] = field(default_factory=dict)
+    _known: dict[int, LogsOf | None] = field(default_factory=dict)  # epoch -> its logs, None: its record is gone
+    _snapshots: tuple[SnapshotRef | None, ...] | None = None  # as the newest record names them, read when needed
+
+    def __post_init__(self) -> None:
+        self._known.update((epoch.epoch, epoch) for epoch in self.head.recent)
 
     @property
     def directory(self) -> str:
@@ -69,17 +74,16 @@ class Cache:
             store = self._open(group)
             version = store.version()
         except (StateError, lmdb.Error, OSError, ValueError):
-            store, version = self._restore(group), None  # a damaged cache is only a cache
+            store = self._restore(group)  # a damaged cache is only a cache
             version = store.version()
         if wanted is None:
             return store if version is None else self._fresh(group)
         if version is not None and (version.epoch, version.commit) == wanted and version.job == self.head.job:
             return store
-        missing = self._since(version)
+        missing = self._since(group, version)
         if missing is None:
             store = self._restore(group)
-            version = store.version()
-            missing = self._since(version)
+            missing = self._since(group, store.version())
             if missing is None:
                 raise StateError(
                     f"group {group} of operator {self.head.operator!r} cannot be restored: its history in "
@@ -186,37 +190,45 @@ class Cache:
         os.replace(temporary, pointer)
         if before is not None and before != name:
             old = os.path.join(self.directory, before)
-            close_environment(old)
-            for path in (old, f"{old}-lock", f"{old}.layer", f"{old}.layer-lock"):
-                if os.path.lexists(path):
-                    os.unlink(path)
+            for path in (old, f"{old}.layer"):
+                close_environment(path)
+                for file in (path, f"{path}-lock"):
+                    with contextlib.suppress(FileNotFoundError):
+                        os.unlink(file)
 
-    def _since(self, version: Version | None) -> list[LogsOf] | None:
-        """List the epochs after a version, oldest first; `None` if the version is not of this history."""
-        if version is not None and version.job != self.head.job:
+    def _since(self, group: int, version: Version | None) -> list[LogsOf] | None:
+        """List the epochs after a version, oldest first; `None` if they do not lead from this version to the head."""
+        if version is None:
+            if self._snapshot_of(group) is not None:
+                return None  # the change logs before the snapshot may be gone
+            start = self._oldest()
+        elif version.job != self.head.job or version.epoch > self.head.epoch:
             return None
-        known = {epoch.epoch: epoch for epoch in self.head.recent} | self._known
-        start = version.epoch if version is not None else self._oldest() - 1
-        for epoch in range(start if version is not None else start + 1, self.head.epoch + 1):
-            if epoch not in known:
-                found = self._load(epoch)
-                if found is None:
-                    return None
-                known[epoch] = self._known[epoch] = found
-        if version is not None and (start > self.head.epoch or known[start].commit != version.commit):
-            return None
-        return [known[epoch] for epoch in sorted(known) if epoch > start]
+        elif (known := self._logs_of(version.epoch)) is not None:
+            if known.commit != version.commit:
+                return None
+            start = version.epoch + 1
+        else:  # the record is gone: only the snapshot that the newest record names is still known to be of this history
+            snapshot = self._snapshot_of(group)
+            if snapshot is None or (snapshot.epoch, snapshot.commit) != (version.epoch, version.commit):
+                return None
+            start = self._oldest()
+        found = [self._logs_of(epoch) for epoch in range(start, self.head.epoch + 1)]
+        return None if None in found else [logs for logs in found if logs is not None]
 
     def _oldest(self) -> int:
-        """The oldest retained epoch: a group without a snapshot has not been changed before it."""
-        names = Storage(self.head.checkpoint).list(COMMITS)
+        """The oldest retained epoch: what a group's snapshot, or an empty group, lacks was changed in it or later."""
+        names = [name for name in Storage(self.head.checkpoint).list(COMMITS) if name.endswith(".json")]
         return epoch_of(names[0]) if names else 0
 
-    def _load(self, epoch: int) -> LogsOf | None:
-        try:
-            return logs_of(Journal(Storage(self.head.checkpoint)).commit(epoch), self.head.operator)
-        except FileNotFoundError:
-            return None
+    def _logs_of(self, epoch: int) -> LogsOf | None:
+        if epoch not in self._known:
+            try:
+                record = Journal(Storage(self.head.checkpoint)).commit(epoch)
+                self._known[epoch] = logs_of(record, self.head.operator)
+            except FileNotFoundError:
+                self._known[epoch] = None
+        return self._known[epoch]
 
     def _log(self, path: str) -> Log:
         if path not in self._logs:
@@ -224,11 +236,12 @@ class Cache:
         return self._logs[path]
 
     def _snapshot_of(self, group: int) -> SnapshotRef | None:
-        if self.head.epoch < 0:
-            return None
-        newest = Journal(Storage(self.head.checkpoint)).commit(self.head.epoch)
-        snapshots = newest.operators.get(self.head.operator, OperatorState()).snapshots
-        return snapshots[group] if snapshots else None
+        if self._snapshots is None:
+            self._snapshots = ()
+            if self.head.epoch >= 0:
+                newest = Journal(Storage(self.head.checkpoint)).commit(self.head.epoch)
+                self._snapshots = newest.operators.get(self.head.operator, OperatorState()).snapshots
+        return self._snapshots[group] if self._snapshots else None
 
 
 def logs_of(commit: Commit, operator: str) -> LogsOf:

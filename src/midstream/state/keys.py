@@ -39,29 +39,41 @@ class KeyCodec:
         self.fixed = all(self.widths)
         self.width = sum(w + 1 for w in self.widths) if self.fixed else 0
 
-    def arrange(self, columns: list[pa.Array], groups: npt.NDArray[np.int32]) -> Rows:
-        """Sort rows by group and key, and find the distinct keys."""
+    def arrange(self, columns: list[pa.Array], groups: npt.NDArray[np.int32], prefix: bytes = b"") -> Rows:
+        """Sort rows by group and key, and find the distinct keys; each gets the prefix. Equal keys keep their order."""
         if self.fixed:
-            matrix = self._matrix(columns, len(groups))
-            order = self._sorted(columns, matrix, groups)
-            arranged, owners = matrix[order], groups[order]
-            new = np.ones(len(order), dtype=bool)
-            new[1:] = (arranged[1:] != arranged[:-1]).any(axis=1) | (owners[1:] != owners[:-1])
-            starts = np.flatnonzero(new)
-            distinct = np.ascontiguousarray(arranged[starts])
-            return Rows(order, starts, owners[starts], split(distinct), distinct)
-        encoded = self.encode(columns).dictionary_encode()
-        codes = encoded.indices.to_numpy(zero_copy_only=False)
-        by_value = pc.sort_indices(encoded.dictionary).to_numpy()
-        rank = np.empty(len(by_value), dtype=np.int64)
-        rank[by_value] = np.arange(len(by_value))
-        ranks = rank[codes] if len(codes) else np.zeros(0, dtype=np.int64)
-        order = np.lexsort((ranks, groups))
+            ranks, matrix = self._ranks(columns, len(groups))
+        else:
+            encoded = self.encode(columns).dictionary_encode()
+            by_value = pc.sort_indices(encoded.dictionary).to_numpy()
+            rank = np.empty(len(by_value), dtype=np.int64)
+            rank[by_value] = np.arange(len(by_value))
+            codes = encoded.indices.to_numpy(zero_copy_only=False)
+            ranks = rank[codes]
+        order = np.argsort(ranks, kind="stable")
+        order = order[np.argsort(groups[order].astype(np.int16), kind="stable")]  # a radix sort: 16 bits
         new = np.ones(len(order), dtype=bool)
-        new[1:] = ranks[order][1:] != ranks[order][:-1]
+        new[1:] = ranks[order[1:]] != ranks[order[:-1]]
         starts = np.flatnonzero(new)
-        keys = encoded.dictionary.take(pa.array(codes[order[starts]])).to_pylist()
-        return Rows(order, starts, groups[order[starts]], keys, None)
+        chosen = order[starts]
+        if not self.fixed:
+            keys = encoded.dictionary.take(pa.array(codes[chosen])).to_pylist()
+            return Rows(order, starts, groups[chosen], [prefix + key for key in keys], None)
+        if matrix is None:
+            matrix = self._matrix([column.take(pa.array(chosen)) for column in columns], len(chosen))
+        else:
+            matrix = matrix[chosen]
+        if prefix:
+            head = np.broadcast_to(np.frombuffer(prefix, np.uint8), (len(matrix), len(prefix)))
+            matrix = np.concatenate([head, matrix], axis=1)
+        return Rows(order, starts, groups[chosen], split(matrix), matrix)
+
+    def _ranks(self, columns: list[pa.Array], rows: int) -> tuple[npt.NDArray[Any], Bytes | None]:
+        """Something that sorts like the keys: the integers themselves, or the keys as byte strings of one width."""
+        if len(columns) == 1 and columns[0].null_count == 0 and pa.types.is_integer(self.schema[0].type):
+            return columns[0].to_numpy(), None
+        matrix = self._matrix(columns, rows)
+        return matrix.view(f"S{self.width}").ravel() if rows else np.zeros(0, "S1"), matrix
 
     def encode(self, columns: list[pa.Array]) -> pa.Array:
         """Turn key columns into one array of binary keys."""
@@ -105,11 +117,6 @@ class KeyCodec:
             matrix[:, at + 1 : at + 1 + width] = _big_endian(column, field.type)
             at += 1 + width
         return matrix
-
-    def _sorted(self, columns: list[pa.Array], matrix: Bytes, groups: npt.NDArray[np.int32]) -> npt.NDArray[np.intp]:
-        if len(columns) == 1 and columns[0].null_count == 0 and pa.types.is_integer(self.schema[0].type):
-            return np.lexsort((columns[0].to_numpy(), groups))
-        return np.lexsort((matrix.view(f"S{self.width}").ravel() if len(matrix) else np.zeros(0, "S1"), groups))
 
 
 def split(matrix: Bytes) -> list[bytes]:
@@ -162,11 +169,7 @@ def _from_bytes(values: list[bytes | None], type: pa.DataType, width: int) -> pa
     if pa.types.is_floating(type):
         return pa.array(bits.view(f"<f{width}"), type, mask=~valid)
     signed = (bits ^ _unsigned(width).type(1 << (8 * width - 1))).view(f"<i{width}")
-    return (
-        pa.array(signed, pa.int64() if width == 8 else signed.dtype, mask=~valid)
-        .cast(pa.int64() if width == 8 and pa.types.is_temporal(type) else signed_type(width))
-        .cast(type)
-    )
+    return pa.array(signed, signed_type(width), mask=~valid).cast(type)
 
 
 def signed_type(width: int) -> pa.DataType:

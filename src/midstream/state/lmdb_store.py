@@ -44,18 +44,39 @@ def _open_here() -> OrderedDict[str, lmdb.Environment]:
     return _open
 
 
-def _environment(path: str, **options: Any) -> lmdb.Environment:
+def _environment(path: str, opened: Callable[[str], lmdb.Environment]) -> lmdb.Environment:
+    """Give the environment of a file, opened if this process has not got it open."""
     here = _open_here()
-    if path in here:
-        here.move_to_end(path)
-        return here[path]
-    while len(here) >= _MAX_OPEN:
-        here.popitem(last=False)[1].close()
-    environment = lmdb.open(path, subdir=False, max_dbs=0, **options)
-    if options.get("lock", True):
-        environment.reader_check()
-    here[path] = environment
+    if path not in here:
+        while len(here) >= _MAX_OPEN:
+            here.popitem(last=False)[1].close()
+        here[path] = opened(path)
+    here.move_to_end(path)
+    return here[path]
+
+
+def _opened(path: str) -> lmdb.Environment:
+    known = os.path.exists(path)
+    with _size_of(path, "ab") as size:
+        if known:
+            check_file(path)
+        environment = lmdb.open(
+            path,
+            subdir=False,
+            map_size=max(_START_SIZE, size),
+            sync=False,
+            metasync=False,
+            writemap=True,
+            map_async=True,
+            meminit=False,
+            readahead=False,
+        )
+    environment.reader_check()  # a reader that was killed would hold its pages for ever
     return environment
+
+
+def _opened_in_place(path: str) -> lmdb.Environment:
+    return lmdb.open(path, subdir=False, readonly=True, lock=False, readahead=False, map_size=os.path.getsize(path))
 
 
 def close_environment(path: str) -> None:
@@ -92,20 +113,7 @@ class LmdbStore(GroupStore):
 
     def __init__(self, path: str) -> None:
         self.path = path
-        known = os.path.exists(path)
-        with _size_of(path, "ab") as size:
-            if known and path not in _open_here():
-                check_file(path)
-            self._env = _environment(
-                path,
-                map_size=max(_START_SIZE, size),
-                sync=False,
-                metasync=False,
-                writemap=True,
-                map_async=True,
-                meminit=False,
-                readahead=False,
-            )
+        self._env = _environment(path, _opened)
 
     def version(self) -> Version | None:  # noqa: D102 - as in the contract
         with self._reading() as transaction:
@@ -240,7 +248,7 @@ class LayeredStore(GroupStore):
     def __init__(self, base: str, layer: str) -> None:
         self.base = base
         check_file(base)
-        self._base = _environment(base, readonly=True, lock=False, readahead=False, map_size=os.path.getsize(base))
+        self._base = _environment(base, _opened_in_place)
         self._layer = LmdbStore(layer)
 
     def version(self) -> Version | None:  # noqa: D102

@@ -1,0 +1,462 @@
+"""What every store promises, and what only a store that is shared by processes has to."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import lmdb
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from midstream.errors import StateError
+from midstream.state import lmdb_store
+from midstream.state.lmdb_store import LayeredStore, LmdbStore, close_environment
+from midstream.state.memory import MemoryStore
+from midstream.state.store import FIRST, LAST, GroupStore, Version
+from tests.edits import Edits
+
+Entries = dict[bytes, bytes]
+Make = Callable[[Entries], GroupStore]
+
+BEGIN = Version("job", 1, "first")
+NEXT = Version("job", 2, "second")
+
+
+def memory(directory: Path, entries: Entries) -> GroupStore:
+    return MemoryStore(entries, BEGIN)
+
+
+def in_lmdb(directory: Path, entries: Entries) -> GroupStore:
+    store = LmdbStore(str(directory / f"{os.urandom(4).hex()}.mdb"))
+    store.apply([Edits(entries)], BEGIN)
+    return store
+
+
+def layered(directory: Path, entries: Entries) -> GroupStore:
+    """Half of the entries lie in the snapshot, the others and what hides older ones in the layer."""
+    keys = sorted(entries)
+    below = {key: entries[key] for key in keys[::2]}
+    stale = dict.fromkeys(keys[1::4], b"stale")
+    gone = {b"\1gone": b"1", b"\1gone" * 130: b"2", b"\x80": b"3"}
+    gone = {key: value for key, value in gone.items() if key not in entries}
+    full = in_lmdb(directory, {**below, **stale, **gone})
+    base = str(directory / f"{os.urandom(4).hex()}.snapshot")
+    full.snapshot(base)
+    full.close()
+    store = LayeredStore(base, base + ".layer")
+    above: dict[bytes, bytes | None] = {key: entries[key] for key in keys[1::2]}
+    store.apply([Edits({**above, **dict.fromkeys(gone)})], BEGIN)
+    return store
+
+
+@pytest.fixture(params=[memory, in_lmdb, layered], ids=["memory", "lmdb", "layered"])
+def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Make]:
+    """Give a function that makes a store with some entries, at the version `BEGIN`."""
+    made: list[GroupStore] = []
+
+    def make(entries: Entries) -> GroupStore:
+        made.append(request.param(tmp_path, entries))
+        return made[-1]
+
+    yield make
+    for store in made:
+        store.close()
+
+
+def contents(store: GroupStore) -> list[tuple[bytes, bytes]]:
+    with store.reader() as reader:
+        return list(reader.scan(FIRST, LAST))
+
+
+def numbered(count: int, value: bytes = b"v") -> Entries:
+    return {b"\1%06d" % i: value + b"%d" % i for i in range(count)}
+
+
+class TestEveryStore:
+    def test_gives_the_values_of_keys_in_the_order_of_the_question_and_none_for_what_it_has_not(self, make: Make):
+        store = make({b"\1a": b"A", b"\1b": b"B", b"\1c": b"C"})
+        with store.reader() as reader:
+            assert reader.get_many([b"\1c", b"\1x", b"\1a"]) == [b"C", None, b"A"]
+            assert reader.get_many([b"\1b", b"\1b"]) == [b"B", b"B"]
+            assert reader.get_many([b"\1b", b"\1x", b"\1b"]) == [b"B", None, b"B"]
+            assert reader.get_many([b"\1x", b"\1gone"]) == [None, None]
+            assert reader.get_many([]) == []
+
+    @pytest.mark.parametrize(
+        ("start", "stop", "found"),
+        [
+            (FIRST, LAST, "a aa ab b c"),
+            (b"\1aa", b"\1b", "aa ab"),
+            (b"\1a\0", b"\1b\0", "aa ab b"),
+            (b"\1b", b"\1b", ""),
+            (b"\1c", b"\1a", ""),
+            (b"\1d", LAST, ""),
+            (b"\1", b"\1", ""),
+        ],
+    )
+    def test_scans_from_the_first_key_up_to_but_not_including_the_last(
+        self, make: Make, start: bytes, stop: bytes, found: str
+    ):
+        store = make({b"\1" + name.encode(): b"v" for name in ("b", "a", "c", "ab", "aa")})
+        with store.reader() as reader:
+            assert [key[1:].decode() for key, _ in reader.scan(start, stop)] == found.split()
+
+    def test_scans_in_the_order_of_bytes(self, make: Make):
+        keys = [b"\1\xff", b"\1\x00", b"\1", b"\xfe\xff\xff", b"\1\x00\x00", b"\2", b"\1\x7f", b"\1\x80", b"\1\xff\x00"]
+        store = make(dict.fromkeys(keys, b"v"))
+        assert [key for key, _ in contents(store)] == sorted(keys)
+
+    def test_stands_at_the_version_that_was_applied_last(self, make: Make):
+        store = make({b"\1a": b"A"})
+        assert store.version() == BEGIN
+        store.apply([], NEXT)
+        assert store.version() == NEXT
+        assert contents(store) == [(b"\1a", b"A")]
+
+    def test_applies_puts_and_deletions(self, make: Make):
+        store = make({b"\1a": b"A", b"\1b": b"B"})
+        store.apply([Edits({b"\1a": b"newer", b"\1b": None, b"\1c": b"C", b"\1unknown": None})], NEXT)
+        assert contents(store) == [(b"\1a", b"newer"), (b"\1c", b"C")]
+
+    def test_applies_several_epochs_oldest_first(self, make: Make):
+        store = make({b"\1a": b"A"})
+        epochs = [{b"\1a": b"1", b"\1b": b"1"}, {b"\1a": None, b"\1c": b"2"}, {b"\1a": b"3", b"\1b": None}]
+        store.apply([Edits(epoch) for epoch in epochs], NEXT)
+        assert contents(store) == [(b"\1a", b"3"), (b"\1c", b"2")]
+
+    @pytest.mark.parametrize("size", [10, 5_000], ids=["at once", "after growing"])
+    def test_that_fails_to_apply_is_as_it_was(self, make: Make, size: int):
+        class Broken(Edits):
+            def deletes(self) -> Iterable[bytes]:
+                raise OSError("the disk is gone")
+
+        store = make({b"\1a": b"A"})
+        with pytest.raises(OSError, match="the disk is gone"):
+            store.apply([Edits({b"\1a": b"B"}), Broken(numbered(size, b"x" * 500))], NEXT)
+        assert store.version() == BEGIN
+        assert contents(store) == [(b"\1a", b"A")]
+        store.apply([Edits({b"\1b": b"B"})], NEXT)
+        assert contents(store) == [(b"\1a", b"A"), (b"\1b", b"B")]
+
+    def test_shows_an_open_reader_nothing_newer(self, make: Make):
+        store = make({b"\1a": b"A", b"\1b": b"B"})
+        with store.reader() as reader:
+            store.apply([Edits({b"\1a": b"newer", b"\1b": None, b"\1c": b"C"})], NEXT)
+            assert reader.get_many([b"\1a", b"\1b", b"\1c"]) == [b"A", b"B", None]
+            assert list(reader.scan(FIRST, LAST)) == [(b"\1a", b"A"), (b"\1b", b"B")]
+        assert contents(store) == [(b"\1a", b"newer"), (b"\1c", b"C")]
+
+    def test_that_grows_fails_an_open_reader_rather_than_show_it_what_is_newer(self, make: Make):
+        store = make({b"\1a": b"A", b"\1b": b"B"})
+        with store.reader() as reader:
+            walk = reader.scan(FIRST, LAST)
+            assert next(walk) == (b"\1a", b"A")
+            store.apply([Edits({b"\1b": b"newer", **numbered(5_000, b"x" * 1000)})], NEXT)
+            try:
+                assert list(walk) == [(b"\1b", b"B")]
+                assert reader.get_many([b"\1b"]) == [b"B"]
+            except lmdb.Error:
+                pass
+        assert len(contents(store)) == 5_002
+
+    def test_keeps_empty_values_apart_from_no_values(self, make: Make):
+        store = make({b"\1a": b"", b"\1b": b""})
+        store.apply([Edits({b"\1b": None, b"\1c": b"", b"\1" * 600: b""})], NEXT)
+        with store.reader() as reader:
+            assert reader.get_many([b"\1a", b"\1b", b"\1c", b"\1" * 600]) == [b"", None, b"", b""]
+        assert len(contents(store)) == 3
+
+    @pytest.mark.parametrize("size", [478, 479, 480, 510, 511, 512, 600, 5_000])
+    def test_takes_keys_of_any_length(self, make: Make, size: int):
+        key, other = b"\1" * size, b"\1" * (size - 1) + b"\2"
+        store = make({key: b"A", other: b"B", b"\1short": b"C"})
+        with store.reader() as reader:
+            assert reader.get_many([other, key, key + b"\0", key[:-1]]) == [b"B", b"A", None, None]
+        assert contents(store) == [(key, b"A"), (other, b"B"), (b"\1short", b"C")]
+        store.apply([Edits({key: b"newer", other: None})], NEXT)
+        assert contents(store) == [(key, b"newer"), (b"\1short", b"C")]
+        store.apply([Edits({key: None})], NEXT)
+        assert contents(store) == [(b"\1short", b"C")]
+
+    def test_scans_long_keys_of_one_beginning_in_order(self, make: Make):
+        prefix = b"\1" + b"p" * 478  # as much as LMDB's own order reaches
+        ends = [b"", b"\0", b"a", b"a" * 31, b"a" * 32, b"a" * 33, b"b" * 40, b"c", b"z" * 32, b"z" * 100, b"\xff" * 50]
+        around = [b"\1o", prefix[:-1], prefix[:-1] + b"q" * 60, b"\2"]
+        entries = {key: b"v%d" % i for i, key in enumerate([*(prefix + end for end in ends), *around])}
+        store = make(entries)
+        assert contents(store) == sorted(entries.items())
+        bounds = [*entries, prefix + b"a" * 20, prefix + b"m" * 600, prefix + b"zz"]
+        with store.reader() as reader:
+            for start in bounds:
+                for stop in bounds:
+                    expected = [key for key in sorted(entries) if start <= key < stop]
+                    assert [key for key, _ in reader.scan(start, stop)] == expected
+
+    def test_grows_as_its_contents_do(self, make: Make):
+        store = make(numbered(10))
+        entries = numbered(4_000, b"x" * 1000)
+        store.apply([Edits(entries)], NEXT)
+        store.apply([Edits({b"\1large": b"y" * 3_000_000})], NEXT)
+        assert dict(contents(store)) == {**entries, b"\1large": b"y" * 3_000_000}
+        assert store.bytes_used() > 7_000_000
+
+    def test_is_the_same_after_a_snapshot(self, make: Make, tmp_path: Path):
+        entries = {**numbered(2_000, b"x" * 700), b"\1" * 700: b"long", b"\1none": b""}
+        store = make(entries)
+        path = str(tmp_path / "snapshot")
+        if isinstance(store, LayeredStore):
+            store = store.flatten(str(tmp_path / "flat"))
+        store.snapshot(path)
+        opened = MemoryStore.restore(path) if isinstance(store, MemoryStore) else LmdbStore(path)
+        assert opened.version() == BEGIN
+        assert dict(contents(opened)) == entries
+        opened.apply([Edits({b"\1none": None, b"\1new": b"1"})], NEXT)
+        assert dict(contents(store)) == entries
+        store.close()
+        opened.close()
+
+    @settings(
+        max_examples=40,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    )
+    @given(data=st.data())
+    def test_holds_what_a_dictionary_would(self, make: Make, data: st.DataObject):
+        bodies = st.binary(max_size=3) | st.sampled_from([b"a" * 510, b"a" * 511, b"a" * 540, b"a" * 540 + b"b"])
+        keys = st.builds(lambda first, body: bytes((first,)) + body, st.sampled_from([1, 2, 16, 254]), bodies)
+        values = st.binary(max_size=3)
+        model = data.draw(st.dictionaries(keys, values, max_size=20))
+        store = make(model)
+        for epoch in data.draw(st.lists(st.dictionaries(keys, values | st.none(), max_size=10), max_size=4)):
+            store.apply([Edits(epoch)], NEXT)
+            model = Edits(epoch).applied_to(model)
+        start, stop = data.draw(keys), data.draw(keys)
+        asked = data.draw(st.lists(keys, max_size=10))
+        with store.reader() as reader:
+            assert list(reader.scan(FIRST, LAST)) == sorted(model.items())
+            expected = [(key, value) for key, value in sorted(model.items()) if start <= key < stop]
+            assert list(reader.scan(start, stop)) == expected
+            assert reader.get_many(asked) == [model.get(key) for key in asked]
+
+
+@pytest.mark.parametrize("kind", ["memory", "lmdb"])
+def test_a_new_store_is_empty_and_has_no_version(kind: str, tmp_path: Path):
+    store: GroupStore = MemoryStore() if kind == "memory" else LmdbStore(str(tmp_path / "new"))
+    assert store.version() is None
+    assert contents(store) == []
+    store.close()
+
+
+def test_a_layered_store_stands_at_the_version_of_its_snapshot_until_something_is_applied(tmp_path: Path):
+    base = in_lmdb(tmp_path, {b"\1a": b"A"})
+    base.snapshot(str(tmp_path / "base"))
+    store = LayeredStore(str(tmp_path / "base"), str(tmp_path / "layer"))
+    assert store.version() == BEGIN
+    assert contents(store) == [(b"\1a", b"A")]
+    store.apply([], NEXT)
+    assert store.version() == NEXT
+    store.close()
+
+
+def test_a_layered_store_leaves_its_snapshot_alone_and_is_not_snapshotted_itself(tmp_path: Path):
+    store = layered(tmp_path, numbered(10))
+    assert isinstance(store, LayeredStore)
+    before = Path(store.base).read_bytes()
+    store.apply([Edits({b"\1%06d" % i: None for i in range(10)})], NEXT)
+    assert contents(store) == []
+    assert Path(store.base).read_bytes() == before
+    with pytest.raises(StateError, match="flatten"):
+        store.snapshot(str(tmp_path / "again"))
+    store.close()
+
+
+# --- one file, several processes ------------------------------------------------------------------------------------
+
+
+def test_two_stores_of_one_file_in_one_process_are_one(tmp_path: Path):
+    path = str(tmp_path / "shared")
+    one, other = LmdbStore(path), LmdbStore(path)
+    one.apply([Edits(numbered(3_000, b"x" * 1000))], NEXT)
+    assert other.version() == NEXT
+    assert len(contents(other)) == 3_000
+    one.close()
+
+
+def test_no_more_files_are_open_than_the_bound_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(lmdb_store, "_MAX_OPEN", 4)
+    paths = [str(tmp_path / str(i)) for i in range(10)]
+    for i, path in enumerate(paths):
+        LmdbStore(path).apply([Edits({b"\1k": b"%d" % i})], NEXT)
+        assert len(lmdb_store._open) <= 4
+    assert [contents(LmdbStore(path)) for path in paths] == [[(b"\1k", b"%d" % i)] for i in range(10)]
+    for path in paths:
+        close_environment(path)
+
+
+PAYLOAD = 400
+
+
+def write_growing(path: str, epochs: int) -> None:
+    """Make a store larger with every epoch; all its values tell the epoch."""
+    store = LmdbStore(path)
+    for epoch in range(1, epochs + 1):
+        entries = numbered(epoch * 500)
+        store.apply([Edits(dict.fromkeys(entries, b"%06d" % epoch + b"x" * PAYLOAD))], Version("job", epoch, "c"))
+
+
+def read_until(path: str, last: int, reopen: bool) -> None:
+    """Read while another process writes: every view is of one epoch, and epochs only advance."""
+    store, seen, deadline = LmdbStore(path), 0, time.monotonic() + 60
+    while seen < last:
+        assert time.monotonic() < deadline, f"the writer stopped at epoch {seen}"
+        if reopen:
+            store.close()
+            store = LmdbStore(path)
+        with store.reader() as reader:
+            found = list(reader.scan(FIRST, LAST))
+            epochs = {value[:6] for _, value in found}
+        assert len(epochs) <= 1, f"a view shows several epochs: {epochs}"
+        now = int(epochs.pop()) if epochs else 0
+        assert now >= seen
+        assert len(found) == now * 500
+        seen = now
+
+
+def run_all(*processes: multiprocessing.process.BaseProcess) -> list[int | None]:
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    return [process.exitcode for process in processes]
+
+
+def test_processes_read_whole_epochs_while_another_makes_the_store_grow(tmp_path: Path):
+    path, spawn = str(tmp_path / "shared"), multiprocessing.get_context("spawn")
+    LmdbStore(path).close()
+    held = spawn.Process(target=read_until, args=(path, 20, False))
+    opened_again = spawn.Process(target=read_until, args=(path, 20, True))
+    writer = spawn.Process(target=write_growing, args=(path, 20))
+    assert run_all(held, opened_again, writer) == [0, 0, 0]
+    store = LmdbStore(path)
+    assert store.bytes_used() > 4 << 20
+    assert store.version() == Version("job", 20, "c")
+    store.close()
+
+
+def write_own(path: str, name: str, epochs: int) -> None:
+    store = LmdbStore(path)
+    for epoch in range(epochs):
+        entries = {b"\1%s%d-%d" % (name.encode(), epoch, i): b"x" * PAYLOAD for i in range(300)}
+        store.apply([Edits(entries)], Version("job", epoch, name))
+
+
+def test_two_processes_may_write_and_grow_one_store(tmp_path: Path):
+    path, spawn = str(tmp_path / "shared"), multiprocessing.get_context("spawn")
+    writers = [spawn.Process(target=write_own, args=(path, name, 30)) for name in "ab"]
+    assert run_all(*writers) == [0, 0]
+    store = LmdbStore(path)
+    assert len(contents(store)) == 2 * 30 * 300
+    store.close()
+
+
+def hold(path: str, ready: str) -> None:
+    with LmdbStore(path).reader() as reader:
+        next(reader.scan(FIRST, LAST))
+        Path(ready).touch()
+        time.sleep(60)
+
+
+def test_a_reader_that_was_killed_does_not_hold_old_pages(tmp_path: Path):
+    path, ready = str(tmp_path / "shared"), tmp_path / "ready"
+    store = LmdbStore(path)
+    store.apply([Edits(numbered(1_000, b"x" * 500))], BEGIN)
+    size = store.bytes_used()
+    store.close()
+    child = multiprocessing.get_context("spawn").Process(target=hold, args=(path, str(ready)))
+    child.start()
+    while not ready.exists():
+        assert child.is_alive()
+        time.sleep(0.01)
+    assert child.pid is not None
+    os.kill(child.pid, signal.SIGKILL)
+    child.join()
+    store = LmdbStore(path)
+    for epoch in range(20):
+        store.apply([Edits(numbered(1_000, b"%03d" % epoch + b"y" * 500))], NEXT)
+    assert store.bytes_used() < 4 * size
+    store.close()
+
+
+def test_a_forked_process_opens_files_of_its_own(tmp_path: Path):
+    script = """
+        import os, sys
+        from midstream.state.lmdb_store import LmdbStore
+        from midstream.state.store import Version
+        from tests.edits import Edits
+
+        path = sys.argv[1]
+        LmdbStore(path).apply([Edits({b"\\1a": b"parent"})], Version("job", 0, "c"))
+        child = os.fork()
+        if child == 0:
+            LmdbStore(path).apply([Edits({b"\\1b": b"child"})], Version("job", 1, "c"))
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        with LmdbStore(path).reader() as reader:
+            assert reader.get_many([b"\\1a", b"\\1b"]) == [b"parent", b"child"]
+    """
+    root = Path(__file__).parents[2]
+    environment = {**os.environ, "PYTHONPATH": f"{root / 'src'}:{root}"}
+    command = [sys.executable, "-c", textwrap.dedent(script), str(tmp_path / "shared")]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+# --- damage ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def snapshot(tmp_path: Path) -> Path:
+    """Give a snapshot of more than a megabyte."""
+    store = in_lmdb(tmp_path, numbered(2_000, b"x" * 700))
+    path = tmp_path / "snapshot"
+    store.snapshot(str(path))
+    store.close()
+    return path
+
+
+@pytest.mark.parametrize("in_place", [False, True], ids=["copied", "in place"])
+@pytest.mark.parametrize("kept", [0, 1, 4_095, 4_096, 8_192, 0.5, -4_096, -1])
+def test_a_file_that_was_cut_off_is_refused(snapshot: Path, kept: float, in_place: bool):
+    size = snapshot.stat().st_size
+    os.truncate(snapshot, int(size * kept if 0 < kept < 1 else kept if kept >= 0 else size + kept))
+    with pytest.raises(StateError, match=f"{snapshot.name} is damaged or cut off"):
+        LayeredStore(str(snapshot), str(snapshot) + ".layer") if in_place else LmdbStore(str(snapshot))
+
+
+def test_a_file_of_something_else_is_refused(tmp_path: Path):
+    path = tmp_path / "other"
+    path.write_bytes(random.Random(0).randbytes(100_000))
+    with pytest.raises(StateError, match="other is damaged"):
+        LmdbStore(str(path))
+
+
+def test_a_version_that_cannot_be_read_is_refused(tmp_path: Path):
+    path = str(tmp_path / "store")
+    store = LmdbStore(path)
+    with store._env.begin(write=True) as transaction:
+        transaction.put(lmdb_store.META, b"\xc1")
+    with pytest.raises(StateError, match="version"):
+        store.version()
+    store.close()

@@ -1,0 +1,297 @@
+"""What goes wrong is said clearly, ends the job cleanly, and after its cause is removed the same checkpoint goes on."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import subprocess
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+import midstream as ms
+from midstream import testing
+from midstream.java import MissingJavaError, require_java
+from midstream.testing import batches
+from tests.faults import workload
+
+SCHEMA = "k long, v long"
+ROWS = batches(SCHEMA, [(1, 10), (2, 20)])
+
+
+class Yields(ms.KeyedFunction):
+    """Yields what it is told, and sets its state to what it is told."""
+
+    total = ms.value("long", default=0)
+
+    def __init__(self, row: Any, state: Any = 1) -> None:
+        self.row, self.state = row, state
+
+    def process(self, key: Any, rows: list[Any], ctx: ms.Context) -> Any:
+        self.total = self.state
+        yield self.row
+
+
+def one_process(function: ms.KeyedFunction, schema: str = "k long, n long") -> Callable[..., None]:
+    def build(flow: ms.Flow, rows: ms.Stream) -> None:
+        rows.key_by("k").process("sums", function, schema=schema).sink("out", ms.sinks.memory())
+
+    return build
+
+
+def test_an_unknown_key_column_is_refused_with_the_columns_there_are(spark: SparkSession) -> None:
+    def build(flow: ms.Flow, rows: ms.Stream) -> None:
+        rows.key_by("auction").aggregate("sums", n=ms.count()).sink("out", ms.sinks.memory())
+
+    with pytest.raises(ms.PlanError, match="no column 'auction'; the stream has k, v"):
+        testing.run(spark, build, rows=ROWS)
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ((1, "many"), r"'sums' yielded 'many' \(str\) for column 'n' of type int64"),
+        ((1,), r"'sums' yielded \(1,\), but its schema has 2 columns \(k, n\)"),
+        ((1, 2**70), r"for column 'n' of type int64"),
+    ],
+)
+def test_output_that_does_not_fit_the_schema_names_operator_column_and_value(
+    spark: SparkSession, row: Any, message: str
+) -> None:
+    with pytest.raises(ms.SchemaError, match=message):
+        testing.run(spark, one_process(Yields(row)), rows=ROWS)
+
+
+@pytest.mark.parametrize("value", ["text", 1.5, 2**64])
+def test_state_that_does_not_fit_its_type_names_operator_state_and_value(spark: SparkSession, value: Any) -> None:
+    with pytest.raises(ms.StateError, match=r"state 'total' of operator 'sums' is declared as int64; .* does not fit"):
+        testing.run(spark, one_process(Yields((1, 1), value)), rows=ROWS)
+
+
+def test_an_error_in_user_code_is_shown_with_its_traceback(spark: SparkSession) -> None:
+    class Fails(ms.KeyedFunction):
+        def process(self, key: Any, rows: list[Any], ctx: ms.Context) -> Any:
+            yield key, 1 // 0
+
+    with pytest.raises(ms.JobError, match=r"ZeroDivisionError(.|\n)*in process"):
+        testing.run(spark, one_process(Fails()), rows=ROWS)
+
+
+def test_a_function_that_cannot_be_pickled_is_refused_before_anything_runs(spark: SparkSession) -> None:
+    lock = threading.Lock()
+
+    class Holds(ms.KeyedFunction):
+        def process(self, key: Any, rows: list[Any], ctx: ms.Context) -> Any:
+            with lock:
+                yield key, 1
+
+    with pytest.raises(ms.PlanError, match=r"operator 'sums' cannot be sent to the executors: .*lock"):
+        testing.run(spark, one_process(Holds()), rows=ROWS)
+
+
+@pytest.mark.parametrize(
+    ("transform", "node"),
+    [
+        (lambda df: df.groupBy("k").count(), "Aggregate"),
+        (lambda df: df.dropDuplicates(["k"]), "Deduplicate"),
+        (lambda df: df.distinct(), "Distinct"),
+        (lambda df: df.orderBy("k"), "Sort"),
+        (lambda df: df.limit(3), "GlobalLimit"),
+        (lambda df: df.selectExpr("k", "row_number() over (partition by k order by v) as n"), "Window"),
+    ],
+    ids=["groupBy", "dropDuplicates", "distinct", "orderBy", "limit", "window"],
+)
+def test_a_transform_that_would_silently_become_per_epoch_is_refused(
+    spark: SparkSession, transform: Callable[[DataFrame], DataFrame], node: str
+) -> None:
+    def build(flow: ms.Flow, rows: ms.Stream, per_epoch: bool = False) -> None:
+        rows.transform("shape", transform, per_epoch=per_epoch).sink("out", ms.sinks.memory())
+
+    with pytest.raises(ms.PlanError, match=rf"transform 'shape' holds \w*{node}\w*.*per_epoch=True"):
+        testing.run(spark, build, rows=ROWS)
+    assert testing.run(spark, lambda flow, rows: build(flow, rows, per_epoch=True), rows=ROWS).rows("out")
+
+
+def test_an_aggregate_of_a_joined_table_is_no_aggregate_of_the_stream(spark: SparkSession) -> None:
+    names = spark.createDataFrame([(1, "a"), (1, "b"), (2, "c")], "k long, name string")
+
+    def build(flow: ms.Flow, rows: ms.Stream) -> None:
+        sizes = names.groupBy("k").count()
+        rows.transform("join", lambda df: df.join(sizes, "k")).sink("out", ms.sinks.memory())
+
+    assert Counter(testing.run(spark, build, rows=ROWS).rows("out")) == Counter([(1, 10, 2), (2, 20, 1)])
+
+
+def test_missing_java_is_said_with_the_command_that_installs_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    with pytest.raises(MissingJavaError, match=r"Java 17 or newer: no java on the PATH\. Install it"):
+        require_java()
+
+
+def test_a_second_driver_on_a_live_checkpoint_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    def flow() -> ms.Flow:
+        built = ms.Flow("live")
+        rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).load()
+        built.source("rows", rows).key_by("value").aggregate("n", n=ms.count())
+        return built
+
+    job = flow().start(tmp_path / "checkpoint", cache=tmp_path / "cache")
+    with pytest.raises(ms.CheckpointError, match=r"is in use by process \d+"):
+        flow().start(tmp_path / "checkpoint", cache=tmp_path / "cache")
+    job.stop()
+    flow().start(tmp_path / "checkpoint", cache=tmp_path / "cache").stop()
+
+
+def test_a_checkpoint_of_an_unknown_format_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    root = str(tmp_path)
+    workload.start(spark, root, epochs=1).await_termination()
+    identity = tmp_path / "checkpoint" / "midstream.json"
+    identity.write_text(json.dumps({**json.loads(identity.read_text()), "format": 99}))
+    with pytest.raises(ms.CheckpointError, match=r"has format 99, this Midstream reads format 1.*savepoint"):
+        workload.start(spark, root)
+
+
+def test_a_changed_flow_is_drift_and_the_user_decides(spark: SparkSession, tmp_path: Path) -> None:
+    def flow(limit: int, out: Any) -> ms.Flow:
+        built = ms.Flow("drift")
+        frame = testing.source(spark, str(tmp_path / "input"), SCHEMA, [[(1, 10), (1, 99)]] * epochs)
+        rows = built.source("rows", frame).transform("big", lambda df: df.where(f"v > {limit}"))
+        rows.key_by("k").aggregate("sums", total=ms.sum("v")).sink("out", out)
+        return built
+
+    def run(limit: int, **options: Any) -> list[int]:
+        out = ms.sinks.memory()
+        options |= {"trigger": ms.available_now(), "cache": tmp_path / "cache"}
+        flow(limit, out).start(tmp_path / "checkpoint", **options).await_termination()
+        return [row.total for row in out.rows()]
+
+    epochs = 1
+    assert run(0) == [109]
+    epochs = 2
+    with pytest.raises(ms.PlanError, match=r"differs from plan version 1 .*changed 'big'.*on_drift='apply'"):
+        run(50)
+    assert run(50, on_drift="apply") == [109 + 99]
+    epochs = 3
+    assert run(0, on_drift="keep") == [109 + 99 + 99]
+    assert run(50) == []
+
+
+def damage(path: Path, how: str) -> None:
+    content = path.read_bytes()
+    if how == "cut":
+        path.write_bytes(content[: len(content) // 2])
+    elif how == "flipped":
+        middle = len(content) // 2
+        path.write_bytes(content[:middle] + bytes([content[middle] ^ 0xFF]) + content[middle + 1 :])
+    else:
+        path.unlink()
+
+
+@pytest.mark.parametrize("how", ["cut", "flipped", "gone"])
+@pytest.mark.parametrize("what", ["log", "snapshot"])
+def test_a_damaged_file_is_named_and_after_its_return_the_job_goes_on(
+    spark: SparkSession, tmp_path: Path, what: str, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = str(tmp_path)
+    if what == "snapshot":
+        monkeypatch.setattr("midstream.retention.MAX_AGE", 1)
+    workload.start(spark, root, epochs=3).await_termination()
+    monkeypatch.undo()
+    subprocess.run(["rm", "-r", f"{root}/cache"], check=True)
+    files = sorted(p for p in Path(root, "checkpoint", "state", "sums", what).rglob("*") if p.is_file())
+    assert files
+    kept = {path: path.read_bytes() for path in files}
+    for path in files:
+        damage(path, how)
+    job = workload.start(spark, root)
+    with pytest.raises(
+        ms.StateError, match=r"the (change log|snapshot) .*/state/sums/.* is missing or damaged"
+    ) as caught:
+        job.await_termination()
+    assert any(path.name in str(caught.value) for path in files)
+    assert not job.is_active
+    for path, content in kept.items():
+        path.write_bytes(content)
+    job = workload.start(spark, root)
+    job.await_termination()
+    whole = str(tmp_path / "whole")
+    other = workload.start(spark, whole)
+    other.await_termination()
+    assert workload.outcome(job, root) == workload.outcome(other, whole)
+
+
+def test_a_damaged_commit_record_is_named(spark: SparkSession, tmp_path: Path) -> None:
+    root = str(tmp_path)
+    workload.start(spark, root, epochs=2).await_termination()
+    record = sorted((tmp_path / "checkpoint" / "commits").iterdir())[-1]
+    content = record.read_bytes()
+    record.write_bytes(content[:50])
+    with pytest.raises(ms.CheckpointError, match=f"{record.name} is damaged"):
+        workload.start(spark, root)
+    record.write_bytes(content)
+    workload.start(spark, root).await_termination()
+
+
+def test_changed_offsets_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+    root = str(tmp_path)
+    workload.start(spark, root, epochs=2).await_termination()
+    (tmp_path / "checkpoint" / "spark" / "commits" / "1").unlink()
+    log = tmp_path / "checkpoint" / "spark" / "offsets" / "1"
+    assert '{"logOffset":1}' in log.read_text()
+    log.write_text(log.read_text().replace('{"logOffset":1}', '{"logOffset":0}'))
+    job = workload.start(spark, root)
+    with pytest.raises(ms.CheckpointError, match="epoch 1 was committed with the source offsets"):
+        job.await_termination()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A real file system of 3 MB, mounted for the test."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    made = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", disk], capture_output=True, text=True, check=False
+    )
+    if made.returncode:
+        pytest.skip(f"a small file system cannot be mounted here: {made.stderr.strip() or 'no mount command'}")
+    yield disk
+    subprocess.run(["umount", "--lazy", disk], check=True)
+
+
+def fill(ballast: Path) -> None:
+    with ballast.open("wb", buffering=0) as file:
+        try:
+            while file.write(bytes(4096)):
+                pass
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+
+
+def test_a_full_disk_ends_the_job_and_with_space_it_goes_on(
+    spark: SparkSession, tmp_path: Path, small_disk: Path
+) -> None:
+    root = str(tmp_path)
+    (small_disk / "checkpoint").mkdir()
+    os.symlink(small_disk / "checkpoint", tmp_path / "checkpoint")
+    workload.start(spark, root, epochs=1).await_termination()
+    ballast = small_disk / "ballast"
+    fill(ballast)
+    with pytest.raises(ms.MidstreamError, match="disk is full"):
+        workload.start(spark, root).await_termination()
+    ballast.unlink()
+    job = workload.start(spark, root)
+    job.await_termination()
+    whole = str(tmp_path / "whole")
+    other = workload.start(spark, whole)
+    other.await_termination()
+    assert workload.outcome(job, root) == workload.outcome(other, whole)

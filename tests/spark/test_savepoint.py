@@ -1,0 +1,95 @@
+"""Savepoints: the whole state as Parquet, and a job that starts from it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import duckdb
+import pytest
+from pyspark.sql import SparkSession
+
+import midstream as ms
+from midstream import events, testing
+from midstream.savepoint import read_manifest
+from midstream.storage import Storage
+from tests.faults import workload
+
+
+@pytest.mark.parametrize("groups", [16, 5])
+def test_a_job_started_from_a_savepoint_goes_on_as_if_nothing_had_happened(
+    spark: SparkSession, tmp_path: Path, groups: int
+) -> None:
+    whole, first, second = (str(tmp_path / name) for name in ("whole", "first", "second"))
+    job = workload.start(spark, whole)
+    job.await_termination()
+    expected = workload.outcome(job, whole)
+
+    job = workload.start(spark, first, epochs=2)
+    job.await_termination()
+    job.savepoint(f"{first}/saved")
+    moved = workload.flow(spark, second, input=f"{first}/input")  # the offsets name its files by their paths
+    clock = testing.ManualClock("2026-01-01T00:00:02", step="1 second")
+    job = moved.start(
+        f"{second}/checkpoint",
+        savepoint=f"{first}/saved",
+        trigger=ms.available_now(),
+        groups=groups,
+        clock=clock,
+        cache=f"{second}/cache",
+    )
+    job.await_termination()
+    found = workload.outcome(job, second)
+    assert {name: rows for name, rows in found.items() if "/" in name} == {
+        name: rows for name, rows in expected.items() if "/" in name
+    }
+    before = workload.outcome_of_sinks(first)
+    for name in ("rows", "sums"):
+        assert before[name] + found[name] == expected[name]
+
+
+def test_other_tools_read_a_savepoint(spark: SparkSession, tmp_path: Path) -> None:
+    root = str(tmp_path)
+    job = workload.start(spark, root)
+    job.await_termination()
+    job.savepoint(f"{root}/saved")
+    found = duckdb.sql(f"select name, k, n, top from '{root}/saved/state/sums/record/*.parquet'").fetchall()
+    expected: Counter[tuple[str, int]] = Counter()
+    top: dict[tuple[str, int], int] = {}
+    for epoch in range(workload.EPOCHS):
+        for k, name, v, _, _ in workload.rows(epoch):
+            expected[name, k] += 1
+            top[name, k] = max(top.get((name, k), v), v)
+    assert Counter(found) == Counter((name, k, n, top[name, k]) for (name, k), n in expected.items())
+
+
+def test_a_savepoint_is_written_while_the_job_runs(spark: SparkSession, tmp_path: Path) -> None:
+    import threading
+
+    seen = threading.Event()
+    out = ms.sinks.memory()
+    flow = ms.Flow("live")
+    rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 100).load().selectExpr("value % 7 as k")
+    flow.source("rows", rows).key_by("k").aggregate("counts", n=ms.count()).sink("out", out)
+    job = flow.start(
+        tmp_path / "checkpoint",
+        trigger=ms.every(0),
+        cache=tmp_path / "cache",
+        listener=lambda event: seen.set() if isinstance(event, events.Progress) and event.epoch >= 2 else None,
+    )
+    with job:
+        assert seen.wait(60), job.status
+        job.savepoint(tmp_path / "saved")
+        assert job.is_active
+    manifest = read_manifest(Storage.at(tmp_path / "saved"))
+    state = spark.read.parquet(str(tmp_path / "saved" / "state" / "counts" / "record")).collect()
+    assert sum(row.n for row in state) == (manifest.epoch + 1) * 100
+    latest = {row.k: row.n for epoch in range(manifest.epoch + 1) for row in out.rows(epoch)}
+    assert {row.k: row.n for row in state} == latest
+
+
+def test_what_is_not_a_savepoint_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    flow = workload.flow(spark, str(tmp_path))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ms.CheckpointError, match=r"not a savepoint.*manifest\.json is missing"):
+        flow.start(tmp_path / "checkpoint", savepoint=tmp_path / "empty")
