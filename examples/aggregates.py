@@ -2,9 +2,9 @@
 
 An aggregate gives out the new values of the keys that had rows in an epoch. It prints:
 
-    epoch 0: auction 1: bids 2, turnover 40.0, best 30.0, bidders 2, median 20.0, product 300.0
+    epoch 0: auction 1: bids 3, turnover 60.0, best 30.0, bidders 2, median 20.0, product 6000.0
     epoch 0: auction 2: bids 1, turnover 5.0, best 5.0, bidders 1, median 5.0, product 5.0
-    epoch 1: auction 1: bids 3, turnover 85.0, best 45.0, bidders 2, median 30.0, product 13500.0
+    epoch 1: auction 1: bids 5, turnover 110.0, best 45.0, bidders 3, median 20.0, product 1350000.0
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from midstream import testing
 from midstream.sessions import local_session
 
 BIDS = "auction long, bidder string, price double"
-LISTS = [[(1, "ann", 10.0), (1, "bob", 30.0), (2, "ann", 5.0)], [(1, "ann", 45.0)]]
+LISTS = [[(1, "ann", 10.0), (1, "bob", 30.0), (1, "ann", 20.0), (2, "ann", 5.0)], [(1, "cid", 45.0), (1, "bob", 5.0)]]
 
 
 class Product(ms.Aggregator):

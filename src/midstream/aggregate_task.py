@@ -38,7 +38,7 @@ class AggregateTask(SlotTask):
             return []
         merger = Merger(self.compiled)
         columns = [rows.column(key) for key in self.keys]
-        arranged = self.codec(rows).arrange(columns, groups, TAG)
+        arranged = self.codec(rows).arrange(columns, groups, TAG, stable=False)
         work.lap("sort")
         sent = {a.name: rows.column(a.name) for a in self.compiled.accumulators if a.name in rows.schema.names}
         new = merger.reduce(sent, arranged, self.combined)

@@ -107,7 +107,10 @@ class Merger:
 
     def decode(self, values: list[bytes | None]) -> tuple[Columns, Array]:
         """Turn stored values into columns; keys without one get zeros and are not known."""
-        known = np.array([v is not None for v in values], dtype=bool)
+        if None in values:
+            known = np.array([v is not None for v in values], dtype=bool)
+        else:
+            known = np.ones(len(values), dtype=bool)
         width = self.dtype.itemsize
         blank = bytes(width)
         if self.objects:

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+_BATCH = "_midstream_batch"
+
+
 @dataclass(frozen=True, slots=True)
 class KeyedRun:
     """What one keyed operator needs in one run of an epoch."""
@@ -53,6 +56,7 @@ class Dataflow:
     observations: dict[str, Observation] = field(default_factory=dict)  # watermark operator -> greatest event time
     _frames: dict[str, DataFrame] = field(default_factory=dict)
     _persisted: list[DataFrame] = field(default_factory=list)
+    _has_view: bool = False
 
     @property
     def spark(self) -> SparkSession:
@@ -86,10 +90,10 @@ class Dataflow:
         return frame
 
     def _build(self, operator: Any) -> DataFrame:
-        plan = self.resolved.plan
         if isinstance(operator, p.Source):
-            index = [source.id for source in plan.of(p.Source)].index(operator.id)
-            return self._sql(self.batch, tagged.only("_midstream_rows", index, self.resolved.schemas[operator.id]))
+            return self.spark.sql(self._source(operator.id))
+        if isinstance(operator, (p.Process, p.Aggregate)):
+            return self._keyed(operator, self._table(operator.inputs[0]))
         inputs = [self.frame(id) for id in operator.inputs]
         if isinstance(operator, p.Transform):
             result: DataFrame = code.load(operator.code)(inputs[0])
@@ -107,9 +111,28 @@ class Dataflow:
             self.observations[operator.id] = Observation()
             greatest = F.max(F.unix_micros(F.col(f"`{operator.column}`"))).alias("greatest")
             return inputs[0].observe(self.observations[operator.id], greatest)
-        return self._keyed(operator, inputs[0])
+        raise AssertionError(f"{operator.id!r} has no output")
 
-    def _keyed(self, operator: p.Process | p.Aggregate, rows: DataFrame) -> DataFrame:
+    def _source(self, id: str) -> str:
+        index = [source.id for source in self.resolved.plan.of(p.Source)].index(id)
+        return tagged.only(self._batch_view, index, self.resolved.schemas[id])
+
+    @property
+    def _batch_view(self) -> str:
+        if not self._has_view:
+            self.batch.createOrReplaceTempView(_BATCH)
+            self._has_view = True
+        return _BATCH
+
+    def _table(self, id: str) -> str:
+        """The output of an operator as something to select from: one text costs the driver less than two frames."""
+        if isinstance(self.resolved.plan[id], p.Source) and len(self.resolved.plan.consumers(id)) == 1:
+            return f"({self._source(id)})"
+        view = f"_midstream_{len(self._frames)}"
+        self.frame(id).createOrReplaceTempView(view)
+        return view
+
+    def _keyed(self, operator: p.Process | p.Aggregate, rows: str) -> DataFrame:
         run, keyed = self.keyed[operator.id], self.resolved.keyed[operator.id]
         common: dict[str, Any] = {
             "operator": operator.id,
@@ -137,17 +160,13 @@ class Dataflow:
                 order_by=operator.order_by,
                 key_schema=_serialised(arrow_schema(keyed.keys)),
             )
-        placed = self._sql(rows, _placement(operator, keyed, run.routing, columns, combine, self.epoch))
-        shuffled = placed.repartitionById(run.routing.slots, SLOT)
-        return shuffled.mapInArrow(task, self.resolved.schemas[operator.id])
-
-    def _sql(self, rows: DataFrame, query: str) -> DataFrame:
-        """Run a query over `rows`. One text costs the driver far less than a chain of Python calls into the JVM."""
-        rows.createOrReplaceTempView("_midstream_rows")
-        return self.spark.sql(query)
+        query = _placement(rows, operator, keyed, run.routing, columns, combine, self.epoch)
+        placed = self.spark.sql(query).repartitionById(run.routing.slots, SLOT)
+        return placed.mapInArrow(task, self.resolved.schemas[operator.id])
 
 
 def _placement(
+    table: str,
     operator: p.Process | p.Aggregate,
     keyed: Keyed,
     routing: Routing,
@@ -167,7 +186,7 @@ def _placement(
     group = f"cast(pmod(xxhash64({', '.join(hashed)}), {len(routing.owners)}L) as int)"
     slot = f"get(array({', '.join(map(str, routing.owners))}), {GROUP})"
     selected = [f"{expression} as {quote(name)}" for name, expression in columns.items()]
-    located = f"select *, {group} as {GROUP}, {epoch}L as _epoch from _midstream_rows"
+    located = f"select *, {group} as {GROUP}, {epoch}L as _epoch from {table}"
     rows = f"select {', '.join([f'{slot} as {SLOT}', GROUP, *keys, *selected])} from ({located})"
     if combine:
         rows += f" group by {', '.join([GROUP, *keys])}"

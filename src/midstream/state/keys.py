@@ -39,8 +39,13 @@ class KeyCodec:
         self.fixed = all(self.widths)
         self.width = sum(w + 1 for w in self.widths) if self.fixed else 0
 
-    def arrange(self, columns: list[pa.Array], groups: npt.NDArray[np.int32], prefix: bytes = b"") -> Rows:
-        """Sort rows by group and key, and find the distinct keys; each gets the prefix. Equal keys keep their order."""
+    def arrange(
+        self, columns: list[pa.Array], groups: npt.NDArray[np.int32], prefix: bytes = b"", *, stable: bool = True
+    ) -> Rows:
+        """Sort rows by group and key, and find the distinct keys; each gets the prefix.
+
+        `stable`: rows of one key keep their order; without it the sort takes half the time.
+        """
         if self.fixed:
             ranks, matrix = self._ranks(columns, len(groups))
         else:
@@ -50,7 +55,7 @@ class KeyCodec:
             rank[by_value] = np.arange(len(by_value))
             codes = encoded.indices.to_numpy(zero_copy_only=False)
             ranks = rank[codes]
-        order = np.argsort(ranks, kind="stable")
+        order = np.argsort(ranks, kind="stable" if stable else None)
         order = order[np.argsort(groups[order].astype(np.int16), kind="stable")]  # a radix sort: 16 bits
         new = np.ones(len(order), dtype=bool)
         new[1:] = ranks[order[1:]] != ranks[order[:-1]]
