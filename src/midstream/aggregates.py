@@ -161,9 +161,16 @@ def quote(name: str) -> str:
 
 
 def compile_aggregates(
-    operator: str, specs: tuple[AggregateSpec, ...], types: dict[str, str], event_time: str | None
+    operator: str,
+    specs: tuple[AggregateSpec, ...],
+    types: dict[str, str],
+    event_time: str | None,
+    required: frozenset[str] = frozenset(),
 ) -> Compiled:
-    """Work out accumulators and outputs; `types` maps the input columns to Spark's simple type names."""
+    """Work out accumulators and outputs; `types` maps the input columns to Spark's simple type names.
+
+    Columns that are `required`, never null, need no count of their values: the count of rows is the same.
+    """
     accumulators: dict[str, Accumulator] = {}
     outputs = []
     for spec in specs:
@@ -172,23 +179,21 @@ def compile_aggregates(
                 f"aggregate {operator!r}: {spec.name} = {spec.function}({spec.column!r}) names an unknown column; "
                 f"the stream has {', '.join(types)}"
             )
-        made, output = _compile(operator, spec, types, event_time)
+        made, output = _compile(operator, spec, types, event_time, required)
         accumulators.update((a.name, a) for a in made)
         outputs.append(output)
     return Compiled(tuple(accumulators.values()), tuple(outputs))
 
 
 def _compile(
-    operator: str, spec: AggregateSpec, types: dict[str, str], event_time: str | None
+    operator: str, spec: AggregateSpec, types: dict[str, str], event_time: str | None, required: frozenset[str]
 ) -> tuple[list[Accumulator], Output]:
     column, type = quote(spec.column), types.get(spec.column, "")
-    present = Accumulator(
-        name=f"count {spec.column}".strip(),
-        merge="add",
-        dtype="<i8",
-        combine=f"count({column})" if spec.column else "count(1)",
-        lift=f"if({column} is null, 0L, 1L)" if spec.column else "",
-    )
+    if not spec.column or spec.column in required:
+        present = Accumulator("count", "add", "<i8", "count(1)", "")
+    else:
+        lift = f"if({column} is null, 0L, 1L)"
+        present = Accumulator(f"count {spec.column}", "add", "<i8", f"count({column})", lift)
     if spec.function == "count":
         return [present], Output(spec.name, "bigint", "plain", present.name)
     if spec.function in ("sum", "mean"):

@@ -14,6 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import msgspec
+
 from midstream import code, coordinator, events
 from midstream import plan as p
 from midstream import storage as layout
@@ -24,7 +26,7 @@ from midstream.events import After, Before, Event, Progress, Step
 from midstream.failures import explained, is_final
 from midstream.housekeeping import Housekeeping
 from midstream.journal import Commit, Intent, Journal, LogRef, OperatorState, SnapshotRef
-from midstream.resolve import Resolved, resolve
+from midstream.resolve import Resolved, check_layout, resolve
 from midstream.routing import Routing
 from midstream.sinks.base import Sink, Staged, Staging
 from midstream.slot import Epoch
@@ -106,6 +108,9 @@ class Engine:
             if self.journal.storage.exists(layout.commit_file(epoch)):
                 self._recent.append(self.journal.commit(epoch))
         self._recent.append(self.last)
+        for id, keyed in self.resolved.keyed.items():
+            if id in self.last.operators:
+                check_layout(id, self.last.operators[id].layout, keyed)
         self._publish(self.last)
         self.housekeeping.sweep(self.last)
 
@@ -313,7 +318,9 @@ class Engine:
         operators = dict(self.last.operators) if self.last is not None else {}
         operators = {name: _carried(state) for name, state in operators.items()}
         for name, found in outcome.reports.items():
-            operators[name] = self._advanced(operators.get(name, OperatorState()), found, intent.epoch, id)
+            layout_of = self._resolved(intent.version).keyed[name].layout
+            before = operators.get(name, OperatorState())
+            operators[name] = self._advanced(before, found, intent.epoch, id, layout_of)
         return Commit(
             epoch=intent.epoch,
             id=id,
@@ -327,7 +334,9 @@ class Engine:
             final=final,
         )
 
-    def _advanced(self, state: OperatorState, found: list[tuple[str, Report]], epoch: int, id: str) -> OperatorState:
+    def _advanced(
+        self, state: OperatorState, found: list[tuple[str, Report]], epoch: int, id: str, form: str
+    ) -> OperatorState:
         changed = list(state.changed or (None,) * self.groups)
         snapshots = list(state.snapshots or (None,) * self.groups)
         deadlines = dict(state.deadlines)
@@ -344,7 +353,9 @@ class Engine:
                 deadlines.pop(group, None)
                 if event is not None or clock is not None:
                     deadlines[group] = (event, clock)
-        return OperatorState(logs=tuple(logs), changed=tuple(changed), snapshots=tuple(snapshots), deadlines=deadlines)
+        return OperatorState(
+            logs=tuple(logs), changed=tuple(changed), snapshots=tuple(snapshots), deadlines=deadlines, layout=form
+        )
 
     def _publish(self, commit: Commit) -> None:
         sinks = {o.id: code.load(o.code) for o in self._resolved(commit.version).plan.of(p.Sink)}
@@ -414,4 +425,4 @@ def _delay(resolved: Resolved, id: str) -> int:
 
 def _carried(state: OperatorState) -> OperatorState:
     """What stays of an operator's state in the next record: everything but the logs of the epoch."""
-    return OperatorState(changed=state.changed, snapshots=state.snapshots, deadlines=state.deadlines)
+    return msgspec.structs.replace(state, logs=())

@@ -67,7 +67,10 @@ class Flow:
         if not getattr(frame, "isStreaming", False):
             raise PlanError(f"source {id!r} must be a streaming DataFrame (spark.readStream...), not a batch one")
         self.sources[id] = frame
-        schema = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in frame.schema)
+        schema = ", ".join(
+            f"`{field.name}` {field.dataType.simpleString()}{'' if field.nullable else ' not null'}"
+            for field in frame.schema
+        )
         return self._add(p.Source(id=id, schema=schema))
 
     def union(self, id: str, *streams: Stream) -> Stream:

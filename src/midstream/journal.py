@@ -66,6 +66,7 @@ class OperatorState(msgspec.Struct, frozen=True, kw_only=True):
     changed: tuple[tuple[int, str] | None, ...] = ()  # group -> (epoch, commit) of its last change
     snapshots: tuple[SnapshotRef | None, ...] = ()  # group -> its newest snapshot
     deadlines: dict[int, tuple[int | None, int | None]] = {}  # group -> next (event, processing) deadline
+    layout: str = ""  # the stored form of keys and values
 
 
 class Commit(msgspec.Struct, frozen=True, kw_only=True):

@@ -50,6 +50,25 @@ class Keyed:
     compiled: Compiled | None = None
     state_types: pa.Schema | None = None
 
+    @property
+    def layout(self) -> str:
+        """The stored form of the state: what has another layout cannot read it."""
+        keys = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in self.keys)
+        if self.compiled is not None:
+            kept = ", ".join(f"{a.name} {a.dtype}" for a in self.compiled.accumulators)
+        else:
+            kept = ", ".join(f"{field.name} {field.type}" for field in self.state_types or ())
+        return f"by ({keys}): {kept}"
+
+
+def check_layout(operator: str, stored: str, keyed: Keyed) -> None:
+    """Refuse to read state of another layout."""
+    if stored and stored != keyed.layout:
+        raise PlanError(
+            f"the state of operator {operator!r} is stored {stored}; the flow now needs it {keyed.layout}. "
+            "Keep the types of its columns, give the operator another id, or start with a new checkpoint"
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
@@ -196,7 +215,8 @@ def _keyed(
     types = {field.name: field.dataType.simpleString() for field in schema}
     compiled = state_types = None
     if isinstance(operator, p.Aggregate):
-        compiled = compile_aggregates(operator.id, operator.aggregates, types, time)
+        required = frozenset(field.name for field in schema if not field.nullable)
+        compiled = compile_aggregates(operator.id, operator.aggregates, types, time, required)
         ddl = ", ".join(f"`{o.name}` {o.type}" for o in compiled.outputs)
         output = StructType([*keys, *parse_schema(ddl, f"aggregate {operator.id!r}")])
     else:

@@ -28,7 +28,7 @@ from midstream import storage as layout
 from midstream.errors import CheckpointError
 from midstream.journal import FORMAT, Commit, Identity, Journal, OperatorState, SnapshotRef
 from midstream.plan import Plan, check_state_fits
-from midstream.resolve import Resolved, arrow_schema, is_float, resolve
+from midstream.resolve import Resolved, arrow_schema, check_layout, is_float, resolve
 from midstream.routing import DEFAULT_GROUPS
 from midstream.state.cache import Cache, Head, checksum_of
 from midstream.state.keyed import EVENT, EXPIRY, PROCESSING, deadline_of
@@ -57,6 +57,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     offsets: tuple[str, ...]
     event_times: dict[str, int]
     tables: dict[str, tuple[str, ...]]  # operator -> tables
+    layouts: dict[str, str]  # operator -> the form of its state
     plan: Plan
 
 
@@ -121,6 +122,7 @@ def write_savepoint(engine: Engine, target: Storage) -> str:
             offsets=commit.offsets,
             event_times=commit.event_times,
             tables=tables,
+            layouts={id: keyed.layout for id, keyed in resolved.keyed.items()},
             plan=resolved.plan,
         )
         target.write(MANIFEST, msgspec.json.format(msgspec.json.encode(manifest), indent=1))
@@ -225,6 +227,7 @@ def restore_savepoint(
     operators = {}
     for operator in flow.plan().of(p.Process, p.Aggregate):
         if operator.id in manifest.tables:
+            check_layout(operator.id, manifest.layouts[operator.id], resolved.keyed[operator.id])
             operators[operator.id] = _load(
                 spark, resolved, operator, manifest, source, target, version, identity.groups
             )
@@ -294,7 +297,7 @@ def _load(
         snapshots[row.group] = SnapshotRef(version.epoch, version.commit, row.path, row.size, row.checksum)
         if row.event is not None or row.clock is not None:
             deadlines[row.group] = (row.event, row.clock)
-    return OperatorState(changed=tuple(changed), snapshots=tuple(snapshots), deadlines=deadlines)
+    return OperatorState(changed=tuple(changed), snapshots=tuple(snapshots), deadlines=deadlines, layout=keyed.layout)
 
 
 @dataclass(frozen=True)

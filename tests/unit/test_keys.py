@@ -20,7 +20,7 @@ settings.register_profile("keys", derandomize=True, database=None, deadline=None
 settings.load_profile("keys")
 
 UTC = dt.timezone.utc
-moments = st.datetimes(dt.datetime(1, 1, 2), dt.datetime(9999, 12, 30))  # noqa: DTZ001
+moments = st.datetimes(dt.datetime(1, 1, 2), dt.datetime(9999, 12, 30))
 
 # type -> values, as Python holds them
 TYPES: dict[pa.DataType, st.SearchStrategy[Any]] = {
@@ -94,10 +94,12 @@ def test_both_zeros_are_one_key_and_all_nans_are_another(type: pa.DataType):
 @pytest.mark.parametrize("type", list(TYPES), ids=str)
 def test_null_is_a_key_of_its_own(type: pa.DataType):
     nothing = {pa.string(): "", pa.binary(): b"", pa.bool_(): False}
-    zero = nothing.get(type, dt.datetime(1970, 1, 1) if pa.types.is_timestamp(type) else 0)  # noqa: DTZ001
+    zero = nothing.get(type, dt.datetime(1970, 1, 1) if pa.types.is_timestamp(type) else 0)
     if pa.types.is_date(type):
         zero = dt.date(1970, 1, 1)
-    null, zeroed = codec(type).encode([column([None, Decimal(0) if pa.types.is_decimal(type) else zero], type)]).to_pylist()
+    null, zeroed = (
+        codec(type).encode([column([None, Decimal(0) if pa.types.is_decimal(type) else zero], type)]).to_pylist()
+    )
     assert null != zeroed
     assert codec(type).decode([null])[0].to_pylist() == [None]
 

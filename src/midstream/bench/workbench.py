@@ -32,6 +32,7 @@ _SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.sql.session.timeZone": "UTC",
+    "spark.python.unix.domain.socket.enabled": "true",  # for all: over TCP every Python task waits 40 ms for an ACK
     "spark.sql.streaming.numRecentProgressUpdates": "100000",  # all epochs of a run
     # Spark's own state at its best: the advice of its guide. Midstream does not use it.
     "spark.sql.streaming.stateStore.providerClass": (
