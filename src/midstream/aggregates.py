@@ -8,6 +8,7 @@ Pure: SQL is text here, and nothing runs.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -201,7 +202,7 @@ def _compile(
     if spec.function in ("min", "max"):
         return _compile_extreme(operator, spec, type, present)
     if spec.function in ("first", "last"):
-        return _compile_by_order(spec, types, event_time)
+        return _compile_by_order(operator, spec, types, event_time)
     if spec.function == "approx_distinct":
         sketch = f"hll_sketch_agg({_hashable(column, type)}, {HLL_LOG_SIZE})"
         acc = Accumulator(f"sketch {spec.column}", "sketch", "object", sketch, None)
@@ -213,7 +214,7 @@ def _compile(
         result = "double" if len(spec.parameters) == 1 else "array<double>"
         return [acc], Output(spec.name, result, "quantiles", acc.name, parameters=spec.parameters)
     acc = Accumulator(
-        f"{spec.name} user", "user", "object", f"sort_array(collect_list({column}))", None, code=spec.code
+        f"user {spec.name}", "user", "object", f"sort_array(collect_list({column}))", None, code=spec.code
     )
     return [acc], Output(spec.name, spec.type, "user", acc.name, code=spec.code)
 
@@ -260,15 +261,17 @@ def _compile_extreme(
 
 
 def _compile_by_order(
-    spec: AggregateSpec, types: dict[str, str], event_time: str | None
+    operator: str, spec: AggregateSpec, types: dict[str, str], event_time: str | None
 ) -> tuple[list[Accumulator], Output]:
     column, type = quote(spec.column), types[spec.column]
+    plain, dtype = _plain(column, type)
+    _require(operator, spec, type, dtype != "object" or type.startswith("decimal") or _comes_back(type))
     order = f"unix_micros({quote(event_time)})" if event_time else "`_epoch`"
     tie = f"xxhash64({', '.join(_hashable(quote(c), t) for c, t in types.items())})"
     rank = f"named_struct('a', coalesce({order}, 0L), 'b', {tie})"
     by, pick = ("min_by", "min") if spec.function == "first" else ("max_by", "max")
-    at, tied, there, name = (f"{spec.function} {part}" for part in ("at", "tie", f"{spec.column} there", spec.column))
-    plain, dtype = _plain(column, type)
+    parts = ("at", "tie", f"there {spec.column}", f"value {spec.column}")
+    at, tied, there, name = (f"{spec.function} {part}" for part in parts)
     zero = "" if dtype == "object" else "coalesce({}, 0D)" if dtype == "<f8" else "coalesce({}, 0L)"
     fill = zero or "{}"
     merge = spec.function
@@ -307,6 +310,12 @@ def _plain(column: str, type: str) -> tuple[str, str]:
     if type == "date":
         return f"cast(unix_date({column}) as bigint)", "<i8"
     return column, "object"
+
+
+def _comes_back(type: str) -> bool:
+    """Whether values of a type without a fixed width can be stored and read back as they were."""
+    words = re.findall(r"\w+", re.sub(r"[^<,]+:", "", type))  # the names of fields left out
+    return set(words) <= {*INTEGERS, *FLOATS, "string", "binary", "boolean", "timestamp", "array", "struct"}
 
 
 def _hashable(column: str, type: str) -> str:

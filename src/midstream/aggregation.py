@@ -41,7 +41,8 @@ class Merger:
         """Fold the rows of each key into one accumulator."""
         found: Columns = {}
         single = len(rows.starts) == len(rows.order)
-        order, pick = self._leaders(batch, rows) if not single else ({}, {})
+        segment = rows.order if single else _segments(rows)
+        pick = {} if single else self._leaders(batch, rows, segment)
         for a in self.accumulators:
             if a.dtype == "object":
                 found[a.name] = [self._lifted(a, part) for part in batch[a.name].take(pa.array(rows.order)).to_pylist()]
@@ -51,34 +52,33 @@ class Merger:
                 found[a.name] = np.diff(rows.starts, append=len(rows.order)).astype("<i8")
             else:
                 values = batch[a.name].to_numpy(zero_copy_only=False)
+                if a.merge in ("first", "last"):
+                    found[a.name] = values[rows.order if single else pick[a.follows or a.name]]
+                    continue
+                arranged = values[rows.order]
+                if a.dtype == "<f8":
+                    arranged = arranged + 0.0  # -0.0 is 0.0: the sign of zero would depend on the order of rows
                 if single:
-                    found[a.name] = values[rows.order]
-                elif a.merge in ("first", "last"):
-                    found[a.name] = values[pick[a.follows or a.name]]
+                    found[a.name] = arranged
+                elif a.parts:
+                    found[a.name] = _sums(arranged[np.lexsort((arranged, segment))], segment, len(rows.starts))
                 else:
-                    arranged = values[order[a.name]] if a.name in order else values[rows.order]
                     if a.merge == "add":
-                        _guard(a, arranged)
-                    found[a.name] = _REDUCE[a.merge].reduceat(arranged, rows.starts) if len(arranged) else arranged
+                        _guard(a, arranged, rows.starts)
+                    found[a.name] = _REDUCE[a.merge].reduceat(arranged, rows.starts)
         return found
 
-    def _leaders(self, batch: dict[str, pa.Array], rows: Rows) -> tuple[dict[str, Array], dict[str, Array]]:
-        """Rows in the order that floating-point sums need, and the row that decides each first and last."""
-        segment = np.zeros(len(rows.order), dtype=np.intp)
-        segment[rows.starts[1:]] = 1
-        segment = np.cumsum(segment)
-        order, pick = {}, {}
+    def _leaders(self, batch: dict[str, pa.Array], rows: Rows, segment: Array) -> dict[str, Array]:
+        """The row that decides each first and last."""
+        pick = {}
         for a in self.accumulators:
-            if a.parts:
-                values = batch[a.name].to_numpy(zero_copy_only=False)[rows.order]
-                order[a.name] = rows.order[np.lexsort((values, segment))]
-            elif a.merge in ("first", "last") and not a.follows:
+            if a.merge in ("first", "last") and not a.follows:
                 at = batch[a.name].to_numpy()[rows.order]
                 tie = batch[a.name.replace(" at", " tie")].to_numpy()[rows.order]
                 ranked = rows.order[np.lexsort((tie, at, segment))]
                 ends = np.append(rows.starts[1:], len(ranked)) - 1
                 pick[a.name] = ranked[rows.starts if a.merge == "first" else ends]
-        return order, pick
+        return pick
 
     def merge(self, old: Columns, new: Columns, known: Array) -> Columns:
         """Merge stored and new accumulators of the same keys; `known` marks the keys that have stored ones."""
@@ -99,7 +99,8 @@ class Merger:
                 pairs = zip(before, now, known, strict=True)
                 merged[a.name] = [self._merged(a, b, n) if k else n for b, n, k in pairs]
             else:
-                both = _REDUCE[a.merge](before, now)
+                with np.errstate(invalid="ignore"):  # of infinities
+                    both = _REDUCE[a.merge](before, now)
                 if a.merge == "add" and a.dtype == "<i8" and ((before ^ both) & (now ^ both) < 0)[known].any():
                     raise _overflow(a)
                 merged[a.name] = both if known.all() else np.where(known, both, now)
@@ -119,8 +120,10 @@ class Merger:
         else:
             heads = values if known.all() else [v or blank for v in values]  # type: ignore[assignment]
             tails = []
-        records = np.frombuffer(b"".join(heads), self.dtype)
-        columns: Columns = {a.name: records[a.name] for a in self.fixed}
+        columns: Columns = {}
+        if self.fixed:
+            records = np.frombuffer(b"".join(heads), self.dtype)
+            columns = {a.name: records[a.name] for a in self.fixed}
         for i, a in enumerate(self.objects):
             columns[a.name] = [_thawed(a, tail[i]) for tail in tails]
         return columns, known
@@ -176,14 +179,14 @@ class Merger:
             return _digest_of(part)
         if a.merge == "user":
             aggregator = self._user[a.name]
-            return aggregator.add(aggregator.zero(), part)
+            return _as_stored(aggregator.add(aggregator.zero(), part))
         if a.merge == "sketch" and part is not None:
             return _union_of(None, part)
         return part
 
     def _merged(self, a: Accumulator, before: Any, now: Any) -> Any:
         if a.merge == "user":
-            return self._user[a.name].merge(before, now)
+            return _as_stored(self._user[a.name].merge(before, now))
         if before is None or now is None:
             return now if before is None else before
         if a.merge == "sketch":
@@ -205,11 +208,12 @@ def _replaces(a: Accumulator, old: Columns, new: Columns) -> Array:
     return result
 
 
-def _guard(a: Accumulator, values: Array) -> None:
-    """Refuse a sum of integers that may not fit 64 bits."""
-    if a.dtype == "<i8" and len(values):
-        largest = max(abs(int(values.max())), abs(int(values.min())))
-        if largest * len(values) >= 1 << 63 and sum(abs(int(v)) for v in values) >= 1 << 63:
+def _guard(a: Accumulator, values: Array, starts: Array) -> None:
+    """Refuse a sum of integers that does not fit 64 bits: add the upper and the lower halves apart."""
+    if max(abs(int(values.max())), abs(int(values.min()))) * len(values) >= 1 << 63:
+        carried = np.add.reduceat(values & 0xFFFF_FFFF, starts) >> 32
+        upper = np.add.reduceat(values >> 32, starts) + carried
+        if ((upper < -(1 << 31)) | (upper >= 1 << 31)).any():
             raise _overflow(a)
 
 
@@ -217,16 +221,27 @@ def _overflow(a: Accumulator) -> StateError:
     return StateError(f"the {a.name!r} of a key does not fit into 64 bits; cast the column to decimal or double first")
 
 
+def _segments(rows: Rows) -> Array:
+    """The number of the key that each row, as arranged, belongs to."""
+    first = np.zeros(len(rows.order), dtype=np.intp)
+    first[rows.starts[1:]] = 1
+    return np.cumsum(first)
+
+
+def _sums(values: Array, segment: Array, keys: int) -> Array:
+    """Add up the sorted values of each key one after the other: a zero more or less does not change a bit."""
+    return np.bincount(segment, weights=values, minlength=keys)
+
+
 def _sum_lists(lists: pa.Array) -> Array:
-    """Add up the sorted values of each list, in order."""
-    flat = lists.flatten().to_numpy(zero_copy_only=False)
+    """Add up the sorted values of each list."""
     sizes = lists.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
-    sums = np.zeros(len(sizes))
-    if len(flat):
-        starts = np.concatenate(([0], np.cumsum(sizes)[:-1]))
-        filled = sizes > 0
-        sums[filled] = np.add.reduceat(flat, starts[filled])
-    return sums
+    return _sums(lists.flatten().to_numpy(zero_copy_only=False), np.repeat(np.arange(len(sizes)), sizes), len(sizes))
+
+
+def _as_stored(state: Any) -> Any:
+    """The state of a user-defined aggregate as it will be read back: the same kinds of objects in every epoch."""
+    return msgspec.msgpack.decode(msgspec.msgpack.encode(state))
 
 
 def _frozen(a: Accumulator, value: Any) -> Any:

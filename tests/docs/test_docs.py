@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -54,6 +55,8 @@ def empty_directory(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.Mon
     hadoop = spark._jvm.org.apache.hadoop.fs  # type: ignore[union-attr]
     file_system = hadoop.FileSystem.getLocal(spark._jsc.hadoopConfiguration())
     before = file_system.getWorkingDirectory()
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)  # what `local_session` sets for a new session; ours has begun
+    spark.sparkContext.pythonExec = sys.executable
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))  # where the default cache goes
     file_system.setWorkingDirectory(hadoop.Path(str(tmp_path)))

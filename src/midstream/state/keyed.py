@@ -219,6 +219,7 @@ class GroupState:
     def expire(self) -> None:
         """Delete what has outlived its TTL."""
         tag = bytes((EXPIRY,))
+        shortened: set[tuple[int, bytes]] = set()  # lists that lost elements: field, key
         for note, _ in list(self.scan(tag, tag + deadline_bytes(self.now + 1))):
             self.changes[note] = None
             entry = note[9:]
@@ -228,12 +229,24 @@ class GroupState:
             if entry[0] != RECORD:
                 if _unpack(stored)[1] <= self.now:
                     self.changes[entry] = None
+                    shortened.add(split_field_entry(entry)[:2])
                 continue
             record = _unpack(stored)
-            for at, field in enumerate(self.form.fields):
-                if field.ttl and field.kind == "value" and record[at] is not None and record[at][1] <= self.now:
-                    record[at] = None
-            self.changes[entry] = None if all(item is None for item in record) else _pack(record)
+            gone = [at for at, item in enumerate(record) if self._expired(at, item)]
+            self._remove_items(entry, record, gone)
+        for at, key in sorted(shortened):
+            prefix, entry = field_prefix(at, key), record_key(key)
+            stored = self.get(entry)
+            if self.form.fields[at].kind == "list" and stored and not any(self.scan(prefix, after(prefix))):
+                self._remove_items(entry, _unpack(stored), [at])
+
+    def _expired(self, at: int, item: Any) -> bool:
+        field = self.form.fields[at]
+        return bool(field.ttl and field.kind == "value" and item is not None and item[1] <= self.now)
+
+    def _remove_items(self, entry: bytes, record: list[Any], gone: list[int]) -> None:
+        record = [None if at in gone else item for at, item in enumerate(record)]
+        self.changes[entry] = None if all(item is None for item in record) else _pack(record)
 
     def next_deadlines(self) -> tuple[int | None, int | None]:
         """Give the next event-time and processing-time deadline of the group."""
@@ -326,7 +339,7 @@ class MapView(_View, MutableMapping[Any, Any]):
     def _entry(self, key: Any) -> bytes:
         wire = self._state.form.key_wires[self._at]
         assert wire is not None
-        return self._prefix + _pack(wire.checked(key))
+        return self._prefix + _pack(wire.key(key))
 
     def __getitem__(self, key: Any) -> Any:
         stored = self._state.get(self._entry(key))

@@ -56,9 +56,10 @@ class KeyCodec:
             codes = encoded.indices.to_numpy(zero_copy_only=False)
             ranks = rank[codes]
         order = np.argsort(ranks, kind="stable" if stable else None)
-        order = order[np.argsort(groups[order].astype(np.int16), kind="stable")]  # a radix sort: 16 bits
+        owners = groups.astype(np.int16) if groups.max(initial=0) < 1 << 15 else groups  # 16 bits: a radix sort
+        order = order[np.argsort(owners[order], kind="stable")]
         new = np.ones(len(order), dtype=bool)
-        new[1:] = ranks[order[1:]] != ranks[order[:-1]]
+        new[1:] = (ranks[order[1:]] != ranks[order[:-1]]) | (owners[order[1:]] != owners[order[:-1]])
         starts = np.flatnonzero(new)
         chosen = order[starts]
         if not self.fixed:
@@ -152,6 +153,7 @@ def _big_endian(column: pa.Array, type: pa.DataType) -> Bytes:
         return ones
     if pa.types.is_floating(type):
         filled = column.fill_null(0.0).to_numpy(zero_copy_only=False) + 0.0  # -0.0 is 0.0
+        filled[np.isnan(filled)] = np.nan  # one of many
         bits = filled.view(_unsigned(width))
     else:
         integers = column.view(pa.int64() if width == 8 else pa.int32()) if pa.types.is_temporal(type) else column

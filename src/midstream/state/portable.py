@@ -19,7 +19,7 @@ from midstream.plan import StateField
 from midstream.state import keyed
 from midstream.state.keys import KeyCodec
 from midstream.state.store import FIRST, LAST, Reader
-from midstream.state.wire import micros_of
+from midstream.state.wire import micros_of, moment_of
 
 Entries = Iterator[tuple[bytes, bytes]]
 _TIME = pa.timestamp("us", tz="UTC")
@@ -32,6 +32,7 @@ class Portable:
     def __init__(self, keys: pa.Schema) -> None:
         self.codec = KeyCodec(keys)
         self.keys = keys
+        self._taken = {name.lower() for name in keys.names}
 
     def schemas(self) -> dict[str, pa.Schema]:
         """Give the tables with their schemas."""
@@ -46,7 +47,13 @@ class Portable:
         raise NotImplementedError
 
     def _with_keys(self, fields: list[tuple[str, pa.DataType]]) -> pa.Schema:
-        return pa.schema([*self.keys, *(pa.field(name, type) for name, type in fields)])
+        return pa.schema([*self.keys, *(pa.field(self._column(name), type) for name, type in fields)])
+
+    def _column(self, name: str) -> str:
+        """The name of a column that is not a key; where a key has it already, in any case, another one."""
+        while name.lower() in self._taken:
+            name += "_"
+        return name
 
     def _encoded(self, rows: pa.RecordBatch) -> list[bytes]:
         columns = [rows.column(field.name).cast(field.type) for field in self.keys]
@@ -88,14 +95,14 @@ class PortableFunction(Portable):
                 rows["record"].append((entry[1:], self._values(_unpack(stored))))
             elif tag in (keyed.EVENT, keyed.PROCESSING):
                 kind = "event_time" if tag == keyed.EVENT else "processing_time"
-                rows["timers"].append((entry[9:], [kind, keyed.deadline_of(entry)]))
+                rows["timers"].append((entry[9:], [kind, moment_of(keyed.deadline_of(entry))]))
             elif tag >= keyed.FIELDS:
                 at, key, rest = keyed.split_field_entry(entry)
                 field = self.fields[at]
                 value, expiry = _unpack(stored)
                 first = int.from_bytes(rest, "big") if field.kind == "list" else self._map_key(at, _unpack(rest))
                 item = [first, None if value is None else self.form.wires[at].unpack(value)]
-                rows[f"{field.kind}-{field.name}"].append((key, [*item, expiry] if field.ttl else item))
+                rows[f"{field.kind}-{field.name}"].append((key, [*item, moment_of(expiry)] if field.ttl else item))
         return {name: self._table(schema, rows[name]) for name, schema in self.schemas().items()}
 
     def load(self, table: str, rows: pa.RecordBatch) -> list[tuple[bytes, bytes]]:
@@ -107,8 +114,9 @@ class PortableFunction(Portable):
             if table == "record":
                 entries += self._load_record(key, row)
             elif table == "timers":
-                tag = keyed.EVENT if row["timer"] == "event_time" else keyed.PROCESSING
-                entries.append((bytes((tag,)) + keyed.deadline_bytes(micros_of(row["at"])) + key, b"1"))
+                tag = keyed.EVENT if row[self._column("timer")] == "event_time" else keyed.PROCESSING
+                at = micros_of(row[self._column("at")])
+                entries.append((bytes((tag,)) + keyed.deadline_bytes(at) + key, b"1"))
             else:
                 entries += self._load_item(table.split("-", 1)[1], key, row)
         return entries
@@ -126,7 +134,7 @@ class PortableFunction(Portable):
                 value, expiry = item if field.ttl and item is not None else (item, None)
                 out.append(None if value is None else self.form.wires[at].unpack(value))
                 if field.ttl:
-                    out.append(expiry)
+                    out.append(None if expiry is None else moment_of(expiry))
             elif field.kind == "list":
                 out.append(record[at] if at < len(record) else None)
         return out
@@ -135,11 +143,11 @@ class PortableFunction(Portable):
         entry, record = keyed.record_key(key), []
         for at, field in enumerate(self.fields):
             if field.kind != "value":
-                record.append(row.get(f"{field.name}__length"))
+                record.append(row.get(self._column(f"{field.name}__length")))
                 continue
-            item = self.form.wires[at].checked(row[field.name])
+            item = self.form.wires[at].checked(row[self._column(field.name)])
             if field.ttl and item is not None:
-                expiry = micros_of(row[f"{field.name}__expires"])
+                expiry = micros_of(row[self._column(f"{field.name}__expires")])
                 yield bytes((keyed.EXPIRY,)) + keyed.deadline_bytes(expiry) + entry, b"1"
                 item = (item, expiry)
             record.append(item)
@@ -149,25 +157,22 @@ class PortableFunction(Portable):
         at = self.form.index[name]
         field = self.fields[at]
         if field.kind == "list":
-            rest = int(row["position"]).to_bytes(4, "big")
+            rest = int(row[self._column("position")]).to_bytes(4, "big")
         else:
             wire = self.form.key_wires[at]
             assert wire is not None
-            rest = _pack(wire.checked(row["map_key"]))
+            rest = _pack(wire.key(row[self._column("map_key")]))
         entry = keyed.field_prefix(at, key) + rest
-        expiry = micros_of(row[f"{name}__expires"]) if field.ttl and row[f"{name}__expires"] else 0
+        expires = row[self._column(f"{name}__expires")] if field.ttl else None
+        expiry = micros_of(expires) if expires is not None else 0
         if expiry:
             yield bytes((keyed.EXPIRY,)) + keyed.deadline_bytes(expiry) + entry, b"1"
-        yield entry, _pack((self.form.wires[at].checked(row["value"]), expiry))
+        yield entry, _pack((self.form.wires[at].checked(row[self._column("value")]), expiry))
 
     def _table(self, schema: pa.Schema, rows: list[tuple[bytes, list[Any]]]) -> pa.Table:
         columns = self.codec.decode([key for key, _ in rows])
         for i, field in enumerate(list(schema)[len(columns) :]):
-            values = [row[i] for _, row in rows]
-            if field.type == _TIME and (not values or not hasattr(values[0], "year")):
-                columns.append(pa.array(values, pa.int64()).cast(_TIME))
-            else:
-                columns.append(pa.array(values, field.type))
+            columns.append(pa.array([row[i] for _, row in rows], field.type))
         return pa.table(columns, schema=schema)
 
 
@@ -204,7 +209,7 @@ class PortableAggregate(Portable):
         """Turn rows of the table into entries."""
         columns: dict[str, Any] = {}
         for a in self.merger.accumulators:
-            column = rows.column(f"_{a.name}")
+            column = rows.column(self._column(f"_{a.name}"))
             if a.dtype == "object":
                 columns[a.name] = [_unpack(v) for v in column.to_pylist()]
             else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
@@ -45,6 +46,13 @@ class Wire:
                 f"{self._what} is declared as {self.type}; {value!r} ({type(value).__name__}) does not fit: {error}"
             ) from None
 
+    def key(self, value: Any) -> Any:
+        """Turn the key of a map into its stored form: it must be there, and 0.0 and -0.0 are one."""
+        if value is None:
+            raise StateError(f"{self._what} cannot be None")
+        packed = self.checked(value)
+        return packed + 0.0 if isinstance(packed, float) else packed
+
 
 def _integer(bits: int) -> Callable[[Any], int]:
     low, high = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
@@ -75,6 +83,17 @@ def _float(value: Any) -> float:
     return float(value)
 
 
+def _single(value: Any) -> float:
+    """Round to the 32 bits that the type has: what is read does not change when it passes through a savepoint."""
+    return float(struct.unpack("<f", struct.pack("<f", _float(value)))[0])
+
+
+def _many(value: Any) -> Any:
+    if isinstance(value, (str, bytes)):
+        raise TypeError("a list is needed")
+    return value
+
+
 def _same(value: Any) -> Any:
     return value
 
@@ -84,7 +103,7 @@ def _converters(type: pa.DataType) -> tuple[Callable[[Any], Any], Callable[[Any]
     if kinds.is_integer(type):
         return _integer(type.bit_width), _same
     if kinds.is_floating(type):
-        return _float, _same
+        return (_single if type.bit_width == 32 else _float), _same
     if kinds.is_string(type) or kinds.is_large_string(type):
         return _exactly(str), _same
     if kinds.is_boolean(type):
@@ -104,9 +123,9 @@ def _nested(type: pa.DataType) -> tuple[Callable[[Any], Any], Callable[[Any], An
     kinds = pa.types
     if kinds.is_list(type):
         pack, unpack = _nullable(type.value_type)
-        return lambda v: [pack(x) for x in v], lambda v: [unpack(x) for x in v]
+        return lambda v: [pack(x) for x in _many(v)], lambda v: [unpack(x) for x in v]
     if kinds.is_map(type):
-        (pack_key, unpack_key), (pack, unpack) = _nullable(type.key_type), _nullable(type.item_type)
+        (pack_key, unpack_key), (pack, unpack) = _converters(type.key_type), _nullable(type.item_type)
         return (
             lambda v: [(pack_key(k), pack(x)) for k, x in dict(v).items()],
             lambda v: {unpack_key(k): unpack(x) for k, x in v},
@@ -116,8 +135,10 @@ def _nested(type: pa.DataType) -> tuple[Callable[[Any], Any], Callable[[Any], An
 
         def pack_struct(value: Any) -> list[Any]:
             if isinstance(value, dict):
+                if unknown := value.keys() - {name for name, _, _ in fields}:
+                    raise ValueError(f"it has no field {', '.join(map(str, unknown))}")
                 return [pack(value.get(name)) for name, pack, _ in fields]
-            return [pack(x) for (_, pack, _), x in zip(fields, value, strict=True)]
+            return [pack(x) for (_, pack, _), x in zip(fields, _many(value), strict=True)]
 
         return pack_struct, lambda v: {n: unpack(x) for (n, _, unpack), x in zip(fields, v, strict=True)}
     raise StateError(f"state of type {type} is not supported")

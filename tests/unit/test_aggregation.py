@@ -1,0 +1,500 @@
+"""Declared aggregates against naive Python, epoch by epoch; what the JVM does before the shuffle is played here.
+
+A column of the stream is named by its type, so that a test reads as data: `ms.sum("bigint")`.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import random
+import statistics
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import datasketches
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from midstream import aggregates as ms
+from midstream.aggregates import Accumulator, Aggregator, Compiled, compile_aggregates
+from midstream.aggregation import Merger
+from midstream.errors import PlanError, StateError
+from midstream.plan import AggregateSpec
+from midstream.state.keys import KeyCodec, Rows
+
+UTC = dt.timezone.utc
+EPOCH = dt.datetime(1970, 1, 1, tzinfo=UTC)
+ARROW = {
+    "tinyint": pa.int8(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "boolean": pa.bool_(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "date": pa.date32(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "decimal(12,2)": pa.decimal128(12, 2),
+    "decimal(38,2)": pa.decimal128(38, 2),
+    "array<double>": pa.list_(pa.float64()),
+    "array<string>": pa.list_(pa.string()),
+}
+TYPES = {name: name for name in ARROW}
+Row = dict[str, Any]  # "key", "at" and "tie", and the columns
+
+
+def compiled(**aggregates: AggregateSpec) -> Compiled:
+    specs = tuple(msgspec.structs.replace(spec, name=name) for name, spec in aggregates.items())
+    return compile_aggregates("sums", specs, TYPES, "timestamp")
+
+
+# --- the part of the JVM --------------------------------------------------------------------------------------------
+
+
+def plain(value: Any) -> Any:
+    """A value as the number that stands for it."""
+    if isinstance(value, dt.datetime):
+        return (value - EPOCH) // dt.timedelta(microseconds=1)
+    if isinstance(value, dt.date):
+        return (value - EPOCH.date()).days
+    return int(value) if isinstance(value, bool) else value
+
+
+def by_size(values: list[Any]) -> list[Any]:
+    """In Spark's order: NaN is the largest."""
+    return sorted(values, key=lambda value: (isinstance(value, float) and math.isnan(value), value))
+
+
+def lifted(a: Accumulator, row: Row) -> Any:
+    """What `a.lift` gives for one row."""
+    word, _, rest = a.name.partition(" ")
+    if word in ("first", "last"):
+        part, _, column = rest.partition(" ")
+        if part in ("at", "tie"):
+            return row[part]
+        value = row[column]
+        return int(value is not None) if part == "there" else 0 if value is None else plain(value)
+    value = row[rest]
+    if word == "count":
+        return int(value is not None)
+    nothing = {"sum": 0, "min": math.nan if a.dtype == "<f8" else 2**63 - 1, "max": -math.inf}
+    if word == "max" and a.dtype == "<i8":
+        return -(2**63) if value is None else plain(value)
+    return nothing[word] if value is None else plain(value)
+
+
+def combined(a: Accumulator, rows: list[Row]) -> Any:
+    """What `a.combine` gives for the rows of one key."""
+    word, _, rest = a.name.partition(" ")
+    if word in ("first", "last"):
+        leader = (min if word == "first" else max)(rows, key=lambda row: (row["at"], row["tie"]))
+        part, _, column = rest.partition(" ")
+        return leader[column] if part == "value" and a.dtype == "object" else lifted(a, leader)
+    if a.name == "count":
+        return len(rows)
+    if word == "user":
+        word, rest = "user", "bigint"
+    values = [row[rest] for row in rows if row[rest] is not None]
+    if word in ("digest", "user") or a.parts:
+        return by_size([float(value) if word != "user" else value for value in values])
+    if word == "sketch":
+        sketch = datasketches.hll_sketch(12)
+        for value in values:
+            sketch.update(value)
+        return bytes(sketch.serialize_compact())
+    if a.dtype == "object":
+        return (by_size(values)[0 if word == "min" else -1] if word != "sum" else sum(values)) if values else None
+    if word in ("count", "sum"):
+        return len(values) if word == "count" else sum(values)
+    return plain(by_size(values)[0 if word == "min" else -1]) if values else lifted(a, {rest: None})
+
+
+def arrange(rows: list[Row]) -> Rows:
+    codec = KeyCodec(pa.schema([("key", pa.int64())]))
+    return codec.arrange([pa.array([row["key"] for row in rows], pa.int64())], np.zeros(len(rows), np.int32))
+
+
+def arrow(a: Accumulator, values: list[Any]) -> pa.Array:
+    """The values of an accumulator as Spark sends them."""
+    if a.dtype == "object":
+        return pa.array(values)
+    type = pa.int64() if a.dtype == "<i8" else pa.float64()
+    return pa.array(values, pa.list_(type) if values and isinstance(values[0], list) else type)
+
+
+class Job:
+    """Keeps the state of an aggregate as a slot does."""
+
+    def __init__(self, plan: Compiled, *, combine: bool) -> None:
+        self.plan, self.combine = plan, combine
+        self.merger = Merger(plan)
+        self.state: dict[int, bytes] = {}
+
+    def epoch(self, rows: list[Row]) -> dict[int, dict[str, Any]]:
+        """Merge the rows of an epoch; gives the new results of their keys."""
+        if self.combine:
+            by_key: dict[int, list[Row]] = {}
+            for row in rows:
+                by_key.setdefault(row["key"], []).append(row)
+            sent = {a.name: arrow(a, [combined(a, group) for group in by_key.values()]) for a in self.plan.accumulators}
+            arranged = arrange([{"key": key} for key in by_key])
+        else:
+            sent = {a.name: arrow(a, [lifted(a, row) for row in rows]) for a in self.plan.accumulators if a.lift}
+            arranged = arrange(rows)
+        new = self.merger.reduce(sent, arranged, self.combine)
+        keys = sorted({row["key"] for row in rows})
+        old, known = self.merger.decode([self.state.get(key) for key in keys])
+        merged = self.merger.merge(old, new, known)
+        if self.merger.objects:
+            values = self.merger.encode(merged)
+        else:
+            values = [row.tobytes() for row in self.merger.encode_fixed(merged)]
+        self.state.update(zip(keys, values, strict=True))
+        results = self.merger.results(merged, [ARROW[output.type] for output in self.plan.outputs])
+        table = zip(*(result.to_pylist() for result in results), strict=True)
+        names = [output.name for output in self.plan.outputs]
+        return {key: dict(zip(names, row, strict=True)) for key, row in zip(keys, table, strict=True)}
+
+
+def run(plan: Compiled, epochs: list[list[Row]], *, combine: bool) -> tuple[dict[int, dict[str, Any]], Job]:
+    """The newest results of every key after some epochs."""
+    job, results = Job(plan, combine=combine), {}
+    for rows in epochs:
+        if rows:
+            results.update(job.epoch(rows))
+    return results, job
+
+
+# --- what is drawn --------------------------------------------------------------------------------------------------
+
+some_floats = st.sampled_from([0.1, -0.1, 1e16, -1e16, 3.0, 1e-9, 0.0, -0.0]) | st.floats(-1e6, 1e6)
+all_floats = some_floats | st.sampled_from([math.nan, math.inf, -math.inf])
+VALUES: dict[str, st.SearchStrategy[Any]] = {
+    "tinyint": st.integers(-128, 127),
+    "int": st.integers(-(2**31), 2**31 - 1),
+    "bigint": st.integers(-(2**50), 2**50),
+    "float": st.floats(-100, 100, width=32),
+    "double": all_floats,
+    "boolean": st.booleans(),
+    "timestamp": st.datetimes(dt.datetime(1960, 1, 1), dt.datetime(2050, 1, 1)).map(lambda t: t.replace(tzinfo=UTC)),
+    "date": st.dates(dt.date(1960, 1, 1), dt.date(2050, 1, 1)),
+}
+keys = st.integers(0, 3)
+
+
+def rows_of(*columns: str) -> st.SearchStrategy[list[list[Row]]]:
+    row = st.fixed_dictionaries(
+        {
+            "key": keys,
+            "at": st.integers(-2, 2),
+            "tie": st.integers(-(2**63), 2**63 - 1),
+            **{column: VALUES[column] | st.none() for column in columns},
+        }
+    )
+    return st.lists(st.lists(row, max_size=12, unique_by=lambda row: row["tie"]), min_size=1, max_size=3)
+
+
+def rows(column: str, *values: tuple[int, Any]) -> list[Row]:
+    """Rows of (key, value)."""
+    return [{"key": key, "at": 0, "tie": i, column: value} for i, (key, value) in enumerate(values)]
+
+
+# --- naive Python ---------------------------------------------------------------------------------------------------
+
+
+def equal(left: Any, right: Any) -> bool:
+    if isinstance(left, float) and isinstance(right, float):
+        return math.isclose(left, right, rel_tol=1e-9, abs_tol=1e-6) or (math.isnan(left) and math.isnan(right))
+    return bool(left == right) and type(left) is type(right)
+
+
+def present(rows: list[Row], column: str) -> list[Any]:
+    return [row[column] for row in rows if row[column] is not None]
+
+
+ORACLES: dict[str, Callable[[list[Row], str], Any]] = {
+    "count": lambda rows, column: len(present(rows, column)) if column else len(rows),
+    "sum": lambda rows, column: sum(present(rows, column)) if present(rows, column) else None,
+    "min": lambda rows, column: by_size(present(rows, column))[0] if present(rows, column) else None,
+    "max": lambda rows, column: by_size(present(rows, column))[-1] if present(rows, column) else None,
+    "mean": lambda rows, column: (
+        float(sum(present(rows, column)) / len(present(rows, column))) if present(rows, column) else None
+    ),
+    "first": lambda rows, column: min(rows, key=lambda row: (row["at"], row["tie"]))[column],
+    "last": lambda rows, column: max(rows, key=lambda row: (row["at"], row["tie"]))[column],
+}
+NUMBERS = ("tinyint", "int", "bigint", "float", "double")
+CASES = [("count", ""), *(("count", column) for column in ("int", "double"))]
+CASES += [(function, column) for function in ("sum", "mean") for column in NUMBERS]
+CASES += [(function, column) for function in ("min", "max", "first", "last") for column in VALUES]
+
+
+def spec(function: str, column: str) -> AggregateSpec:
+    made: AggregateSpec = getattr(ms, function)(column) if column else getattr(ms, function)()
+    return made
+
+
+ALL_FIXED = compiled(**{f"{function} {column}": spec(function, column) for function, column in CASES})
+
+
+@settings(max_examples=150)
+@given(rows_of(*VALUES))
+def test_an_aggregate_is_what_naive_python_computes_over_all_epochs(epochs: list[list[Row]]):
+    found, _ = run(ALL_FIXED, epochs, combine=False)
+    by_key: dict[int, list[Row]] = {}
+    for rows in epochs:
+        for row in rows:
+            by_key.setdefault(row["key"], []).append(row)
+    assert found.keys() == by_key.keys()
+    for key, rows in by_key.items():
+        for function, column in CASES:
+            result, expected = found[key][f"{function} {column}"], ORACLES[function](rows, column)
+            assert equal(result, expected), f"{function}({column}) of {key}: {result!r}, not {expected!r}"
+
+
+@given(rows_of(*VALUES))
+def test_rows_that_the_jvm_has_combined_give_the_same_bits_as_raw_rows(epochs: list[list[Row]]):
+    raw, one = run(ALL_FIXED, epochs, combine=False)
+    folded, other = run(ALL_FIXED, epochs, combine=True)
+    assert one.state == other.state
+    assert repr(raw) == repr(folded)
+
+
+@given(rows_of("double", "bigint", "float"), st.randoms(), st.booleans())
+@example([rows("double", *((0, 0.1 * i) for i in range(20)))], random.Random(1), False)
+@example([rows("double", (0, -0.0), (0, 0.0), (1, 0.0), (1, -0.0))], random.Random(2), False)
+def test_the_order_of_rows_does_not_change_a_bit(epochs: list[list[Row]], shuffle: random.Random, combine: bool):
+    plan = compiled(s=ms.sum("double"), m=ms.mean("double"), low=ms.min("double"), high=ms.max("double"))
+    shuffled = [shuffle.sample(rows, len(rows)) for rows in epochs]
+    assert run(plan, epochs, combine=combine)[1].state == run(plan, shuffled, combine=combine)[1].state
+
+
+def test_values_that_are_missing_do_not_change_a_bit_of_a_sum():
+    drawn = random.Random(7)
+    pairs = [(i % 10, drawn.uniform(-1, 1)) for i in range(1_000)]
+    gaps = [pair for key, value in pairs for pair in ((key, value), (key, None))]
+    plan = compiled(s=ms.sum("double"))
+    states = [
+        run(plan, [rows("double", *epoch)], combine=combine)[1].state
+        for epoch in (pairs, gaps)
+        for combine in (False, True)
+    ]
+    sums = [{key: value[:8] for key, value in state.items()} for state in states]
+    assert all(each == sums[0] for each in sums)
+    found, _ = run(plan, [rows("double", *pairs)], combine=False)
+    for key in range(10):
+        assert math.isclose(found[key]["s"], math.fsum(value for k, value in pairs if k == key), rel_tol=1e-12)
+
+
+# --- integers that do not fit ---------------------------------------------------------------------------------------
+
+BIG = 2**62
+
+
+@pytest.mark.parametrize(
+    "epochs",
+    [
+        [[(0, BIG), (0, BIG)]],
+        [[(0, -BIG), (0, -BIG), (0, -1)]],
+        [[(1, 1), (0, BIG), (0, BIG), (2, 1)]],
+        [[(0, BIG)], [(0, BIG)]],
+        [[(0, -BIG)], [(0, -BIG)], [(0, -1)]],
+        [[(0, 2**63 - 1)], [(0, 1)]],
+    ],
+)
+def test_a_sum_beyond_64_bits_is_refused(epochs: list[list[tuple[int, int]]]):
+    with pytest.raises(StateError, match="the 'sum bigint' of a key does not fit into 64 bits; cast the column"):
+        run(compiled(s=ms.sum("bigint")), [rows("bigint", *epoch) for epoch in epochs], combine=False)
+
+
+@pytest.mark.parametrize(
+    ("epochs", "sums"),
+    [
+        ([[(0, BIG), (1, BIG), (0, 1), (1, 1)]], {0: BIG + 1, 1: BIG + 1}),
+        ([[(0, BIG), (0, BIG), (0, -BIG)]], {0: BIG}),
+        ([[(0, BIG), (0, BIG - 1)]], {0: 2**63 - 1}),
+        ([[(0, -BIG), (0, -BIG)]], {0: -(2**63)}),
+        ([[(0, -(2**63)), (0, 2**63 - 1)]], {0: -1}),
+        (
+            [[(key, 2**63 - 1) for key in range(50)], [(key, -1) for key in range(50)]],
+            dict.fromkeys(range(50), 2**63 - 2),
+        ),
+    ],
+)
+def test_a_sum_that_fits_is_exact(epochs: list[list[tuple[int, int]]], sums: dict[int, int]):
+    found, _ = run(compiled(s=ms.sum("bigint")), [rows("bigint", *epoch) for epoch in epochs], combine=False)
+    assert {key: row["s"] for key, row in found.items()} == sums
+
+
+# --- objects --------------------------------------------------------------------------------------------------------
+
+OBJECTS: dict[str, list[Any]] = {
+    "string": ["b", "a", "", "ä", "\U0001f600", "\uffee", None],
+    "binary": [b"\xff", b"", b"a", None],
+    "decimal(12,2)": [Decimal("1.50"), Decimal("-7.25"), Decimal("0.00"), None],
+}
+
+
+@pytest.mark.parametrize("function", ["min", "max", "first", "last"])
+@pytest.mark.parametrize("column", OBJECTS)
+def test_text_bytes_and_decimals_have_extremes_and_ends(function: str, column: str):
+    drawn = random.Random(3)
+    rows = [
+        {"key": drawn.randrange(4), "at": drawn.randrange(3), "tie": i, column: drawn.choice(OBJECTS[column])}
+        for i in range(40)
+    ]
+    rows += [{"key": 9, "at": 0, "tie": 99, column: None}]
+    found, _ = run(compiled(result=spec(function, column)), [rows[:15], rows[15:20], rows[20:]], combine=True)
+    for key in {row["key"] for row in rows}:
+        assert found[key]["result"] == ORACLES[function]([row for row in rows if row["key"] == key], column)
+
+
+def test_decimals_are_added_exactly():
+    values = [Decimal("0.10"), Decimal("9999999999.99"), None, Decimal("-0.30")]
+    epochs = [rows("decimal(12,2)", *((0, value) for value in values), (1, None))] * 3
+    found, _ = run(compiled(s=ms.sum("decimal(12,2)"), m=ms.mean("decimal(12,2)")), epochs, combine=True)
+    exact = 3 * sum(value for value in values if value is not None)
+    assert found[0]["s"] == exact
+    assert math.isclose(found[0]["m"], float(exact) / 9)
+    assert found[1] == {"s": None, "m": None}
+
+
+def test_the_first_of_a_list_comes_back_as_it_was():
+    epochs = [
+        [{"key": 0, "at": i, "tie": 0, "array<string>": value}] for i, value in enumerate([["a", None], [], None])
+    ]
+    plan = compiled(first=ms.first("array<string>"), last=ms.last("array<string>"))
+    assert run(plan, epochs, combine=True)[0][0] == {"first": ["a", None], "last": None}
+
+
+def test_distinct_values_are_estimated_over_epochs():
+    epochs = [rows("bigint", *((i % 2, i) for i in range(start, start + 8_000))) for start in (0, 4_000, 10_000)]
+    found, _ = run(compiled(n=ms.approx_distinct("bigint")), [*epochs, rows("bigint", (2, None))], combine=True)
+    assert abs(found[0]["n"] - 9_000) < 9_000 * 0.06
+    assert abs(found[1]["n"] - 9_000) < 9_000 * 0.06
+    assert found[2]["n"] == 0
+
+
+def test_quantiles_are_estimated_over_epochs():
+    values = [random.Random(5).gauss(0, 1) for _ in range(9_000)]
+    epochs = [rows("double", *((0, value) for value in values[at : at + 3_000])) for at in range(0, 9_000, 3_000)]
+    epochs += [rows("double", (1, None), (1, math.nan))]
+    plan = compiled(median=ms.quantiles("double", 0.5), tails=ms.quantiles("double", 0.01, 0.99))
+    found, _ = run(plan, epochs, combine=True)
+    cuts = statistics.quantiles(values, n=100)
+    assert abs(found[0]["median"] - cuts[49]) < 0.05
+    assert [round(tail - cut, 0) for tail, cut in zip(found[0]["tails"], (cuts[0], cuts[98]), strict=True)] == [0, 0]
+    assert found[1] == {"median": None, "tails": None}
+
+
+class Spread(Aggregator):
+    """The smallest and largest value, kept as a tuple."""
+
+    result_type = "bigint"
+
+    def zero(self) -> Any:
+        return (None, None)
+
+    def add(self, state: Any, values: list[int]) -> Any:
+        return (values[0], values[-1]) if values else state
+
+    def merge(self, left: Any, right: Any) -> Any:
+        assert type(left) is type(right)
+        ends = [end for end in left + right if end is not None]
+        return (min(ends), max(ends)) if ends else left
+
+    def result(self, state: Any) -> Any:
+        return None if state[0] is None else state[1] - state[0]
+
+
+def test_a_user_defined_aggregate_sees_its_state_in_one_form_in_every_epoch():
+    plan = compiled(spread=ms.aggregated("bigint", Spread()))
+    epochs = [rows("bigint", (0, 5), (0, 3), (1, None)), rows("bigint", (0, 9)), rows("bigint", (1, None))]
+    assert run(plan, epochs, combine=True)[0] == {0: {"spread": 6}, 1: {"spread": None}}
+
+
+# --- plans of aggregates --------------------------------------------------------------------------------------------
+
+
+def test_aggregates_share_what_they_both_need():
+    plan = compiled(total=ms.sum("int"), average=ms.mean("int"), n=ms.count("int"), rows=ms.count())
+    assert [a.name for a in plan.accumulators] == ["sum int", "count int", "count"]
+
+
+@pytest.mark.parametrize("column", ["at", "tie", "there", "value", "at there", "there at", "user"])
+def test_a_column_may_have_any_name(column: str):
+    types = {column: "bigint", "x": "bigint", "x there": "bigint", "timestamp": "timestamp"}
+    named = {"one": spec("first", "x"), "two": spec("first", "x there"), "three": spec("first", column)}
+    named |= {
+        "four": spec("last", column),
+        "sum": ms.aggregated("x", Spread()),
+        "five": ms.sum(column),
+    }
+    specs = tuple(msgspec.structs.replace(each, name=name) for name, each in named.items())
+    plan = compile_aggregates("sums", specs, types, "timestamp")
+    names = [a.name for a in plan.accumulators]
+    assert len(names) == len(set(names)) == 2 + 3 * 2 + 2 + 2 + 1 + 2
+    values = {output.values for output in plan.outputs}
+    assert len(values) == len(plan.outputs)
+    assert values | {output.present for output in plan.outputs} <= {*names, ""}
+
+
+def test_raw_rows_may_be_sent_where_every_accumulator_can_be_lifted():
+    assert compiled(a=ms.sum("int"), b=ms.max("double"), c=ms.last("date")).liftable
+    for spec in (ms.sum("decimal(12,2)"), ms.min("string"), ms.approx_distinct("int"), ms.quantiles("int", 0.5)):
+        assert not compiled(a=ms.sum("int"), b=spec).liftable
+
+
+@pytest.mark.parametrize(
+    ("spec", "complaint"),
+    [
+        (ms.sum("nowhere"), r"total = sum\('nowhere'\) names an unknown column; the stream has tinyint, int"),
+        (ms.sum("string"), r"total = sum\('string'\) cannot be computed over a column of type string; cast it"),
+        (ms.mean("boolean"), "of type boolean"),
+        (ms.min("array<string>"), "of type array<string>"),
+        (ms.quantiles("string", 0.5), "of type string"),
+    ],
+)
+def test_an_aggregate_that_cannot_be_computed_is_refused(spec: AggregateSpec, complaint: str):
+    with pytest.raises(PlanError, match=complaint):
+        compiled(total=spec)
+
+
+@pytest.mark.parametrize(
+    "type", ["map<string,int>", "timestamp_ntz", "array<date>", "struct<a:int,b:decimal(10,2)>", "time(6)"]
+)
+def test_the_first_of_what_would_not_come_back_as_it_was_is_refused(type: str):
+    with pytest.raises(PlanError, match="first"):
+        compile_aggregates("sums", (AggregateSpec(name="f", function="first", column="c"),), {"c": type}, None)
+
+
+@pytest.mark.parametrize("type", ["array<struct<date:string,decimal:timestamp>>", "struct<map:array<int>>", "binary"])
+def test_the_first_of_what_comes_back_as_it_was_is_taken(type: str):
+    compile_aggregates("sums", (AggregateSpec(name="f", function="first", column="c"),), {"c": type}, None)
+
+
+@pytest.mark.parametrize("fractions", [(), (1.5,), (-0.1, 0.5), (math.nan,)])
+def test_quantiles_need_fractions_between_0_and_1(fractions: tuple[float, ...]):
+    with pytest.raises(PlanError, match="needs fractions between 0 and 1"):
+        ms.quantiles("double", *fractions)
+
+
+# --- stored ---------------------------------------------------------------------------------------------------------
+
+
+def test_keys_without_stored_state_are_not_known():
+    merger = Merger(compiled(s=ms.sum("double"), low=ms.min("string")))
+    stored = merger.encode({"sum double": np.array([1.5]), "count double": np.array([2]), "min string": ["a"]})
+    columns, known = merger.decode([None, stored[0], None])
+    assert known.tolist() == [False, True, False]
+    assert columns["sum double"].tolist() == [0.0, 1.5, 0.0]
+    assert columns["min string"] == [None, "a", None]
+    _, none_known = merger.decode([None])
+    assert none_known.tolist() == [False]
