@@ -71,7 +71,7 @@ class Aggregator:
     Example: the product of a column.
 
         class Product(ms.Aggregator):
-            state_type = result_type = "double"
+            result_type = "double"
 
             def zero(self):
                 return 1.0
@@ -83,7 +83,6 @@ class Aggregator:
                 return left * right
     """
 
-    state_type: str = "double"
     result_type: str = "double"
 
     def zero(self) -> Any:
@@ -204,7 +203,10 @@ def _compile(
     if spec.function in ("first", "last"):
         return _compile_by_order(operator, spec, types, event_time)
     if spec.function == "approx_distinct":
-        sketch = f"hll_sketch_agg({_hashable(column, type)}, {HLL_LOG_SIZE})"
+        plain = (
+            column if type in ("int", "bigint", "string", "binary") else f"cast({_hashable(column, type)} as string)"
+        )
+        sketch = f"hll_sketch_agg({plain}, {HLL_LOG_SIZE})"
         acc = Accumulator(f"sketch {spec.column}", "sketch", "object", sketch, None)
         return [acc], Output(spec.name, "bigint", "distinct", acc.name)
     if spec.function == "quantiles":
@@ -228,7 +230,7 @@ def _compile_sum(
         acc = Accumulator(name, "add", "<i8", f"coalesce(sum({column}), 0L)", f"coalesce(cast({column} as bigint), 0L)")
         result = "bigint"
     elif type in FLOATS:
-        parts = f"sort_array(collect_list(cast({column} as double)))"
+        parts = f"sort_array(collect_list(coalesce(cast({column} as double), 0D)))"
         acc = Accumulator(name, "add", "<f8", parts, f"coalesce(cast({column} as double), 0D)", parts=True)
         result = "double"
     else:

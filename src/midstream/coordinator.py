@@ -31,8 +31,10 @@ def decide(committed: int | None, committed_offsets: tuple[str, ...], epoch: int
     >>> decide(None, (), 0, ("5",)), decide(3, ("5",), 4, ("9",)), decide(3, ("5",), 3, ("5",))
     (Run(), Run(), Republish())
     """
-    if committed is None or epoch == committed + 1:
+    if epoch == (0 if committed is None else committed + 1):
         return Run()
+    if committed is None:
+        return Refuse(f"Spark's log goes on at epoch {epoch}, but there is no commit record at all")
     if epoch == committed:
         if offsets == committed_offsets:
             return Republish()

@@ -112,7 +112,15 @@ class Engine:
             if id in self.last.operators:
                 check_layout(id, self.last.operators[id].layout, keyed)
         self._publish(self.last)
+        self.journal.storage.delete(layout.SPOOL)
         self.housekeeping.sweep(self.last)
+
+    def adopt(self) -> None:
+        """Let an epoch that was begun but not committed run under the plan of this start: nobody has seen its rows."""
+        epoch = self.last.epoch + 1 if self.last is not None else 0
+        intent = self.journal.intent(epoch)
+        if intent is not None and intent.version != self.resolved.plan.version:
+            self.journal.write_intent(msgspec.structs.replace(intent, version=self.resolved.plan.version))
 
     def on_batch(self, batch: DataFrame, epoch: int) -> None:
         """Run an epoch: what Spark calls."""
@@ -277,7 +285,6 @@ class Engine:
     def _keyed_run(self, resolved: Resolved, id: str, intent: Intent, final: bool) -> KeyedRun:
         state = self.last.operators.get(id, OperatorState()) if self.last is not None else OperatorState()
         watermark = END_OF_TIME if final else self._watermark(resolved, id, self.last)
-        before = self._recent[-2] if len(self._recent) > 1 else None
         due = frozenset(
             group
             for group, (event, clock) in state.deadlines.items()
@@ -288,7 +295,6 @@ class Engine:
             epoch=intent.epoch,
             clock=intent.clock,
             seed=intent.seed,
-            late=self._watermark(resolved, id, before),
             watermark=watermark,
             due=due,
             snapshots=frozenset(self.housekeeping.snapshots_due(id, state, intent.epoch)),
@@ -365,6 +371,7 @@ class Engine:
         for staged in commit.sinks:
             if staged.sink in sinks:
                 sinks[staged.sink].clean(staged)
+                self.journal.storage.delete(layout.spool_directory(staged.sink, staged.epoch))
 
     def _resolved(self, version: int) -> Resolved:
         if version not in self._plans:

@@ -9,6 +9,7 @@ from midstream.errors import JobError, MidstreamError
 
 _OURS = re.compile(r"midstream\.errors\.(\w+): (.*?)(?:\n\s*\n|\n\tat |\Z)", re.DOTALL)
 _PYTHON = re.compile(r"(Traceback \(most recent call last\):\n.*?\n(\w[\w.]*(?:: [^\n]*)?))\n", re.DOTALL)
+_RETRIED = re.compile(r"Task \d+ in stage [\d.]+ failed (\d+) times")
 
 
 def explained(error: BaseException) -> BaseException:
@@ -35,6 +36,9 @@ def explained(error: BaseException) -> BaseException:
 def is_final(error: BaseException) -> bool:
     """Tell whether running the epoch again would only fail again: errors that Midstream has diagnosed."""
     found = explained(error)
+    retried = _RETRIED.search(str(error))
+    if retried and int(retried[1]) > 1 and isinstance(found, JobError):
+        return True  # Spark has tried the task several times
     final = (
         errors.SchemaError,
         errors.StateError,

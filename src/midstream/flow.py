@@ -42,7 +42,7 @@ def available_now(*, end_of_input: bool = False) -> Trigger:
     """Process what is there in as many epochs as the sources ask for, then end.
 
     With `end_of_input` the job is over for good: one last epoch runs in which the watermark passes the end of time,
-    so that every timer fires.
+    so that every event-time timer fires; processing-time timers that lie ahead do not.
     """
     return Trigger(interval=0, once=True, end_of_input=end_of_input)
 

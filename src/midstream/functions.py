@@ -7,7 +7,7 @@ under the same id finds it again. While a key is processed the attributes read a
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, MutableMapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
@@ -22,8 +22,13 @@ if TYPE_CHECKING:
 class KeyState(Protocol):
     """What a declared attribute needs from the engine: the state of the key at hand."""
 
-    def read(self, name: str) -> Any: ...
-    def write(self, name: str, value: Any) -> None: ...
+    def read(self, name: str) -> Any:
+        """Give a value, a list or a map."""
+        ...
+
+    def write(self, name: str, value: Any) -> None:
+        """Replace it."""
+        ...
 
 
 class StateDeclaration:
@@ -102,8 +107,13 @@ class Timer:
 class TimerState(Protocol):
     """What a context needs from the engine to keep timers."""
 
-    def set(self, timer: Timer) -> None: ...
-    def clear(self, timer: Timer) -> None: ...
+    def set(self, timer: Timer) -> None:
+        """Set a timer of the key at hand."""
+        ...
+
+    def clear(self, timer: Timer) -> None:
+        """Forget one."""
+        ...
 
 
 class Context:
@@ -113,7 +123,7 @@ class Context:
     Not promised: `now` is the epoch's clock, not the wall clock of the executor.
     """
 
-    __slots__ = ("_seed", "_timers", "epoch", "key", "now", "watermark")
+    __slots__ = ("_random", "_seed", "_timers", "epoch", "key", "now", "watermark")
 
     def __init__(self, epoch: int, now: datetime, watermark: datetime | None, seed: str, timers: TimerState) -> None:
         self.epoch = epoch
@@ -122,11 +132,14 @@ class Context:
         self.key: Any = None
         self._seed = seed
         self._timers = timers
+        self._random: tuple[Any, random.Random] | None = None
 
     @property
     def random(self) -> random.Random:
-        """A generator seeded by epoch and key."""
-        return random.Random(f"{self._seed}/{self.key!r}")
+        """A generator seeded by epoch and key, the same one while the key is at hand."""
+        if self._random is None or self._random[0] != self.key:
+            self._random = (self.key, random.Random(f"{self._seed}/{self.key!r}"))
+        return self._random[1]
 
     def set_event_timer(self, at: datetime) -> None:
         """Call `on_timer` once the watermark has reached `at`; setting the same timer twice is setting it once."""
@@ -206,20 +219,3 @@ def state_fields(function: KeyedFunction) -> tuple[StateField, ...]:
         )
         for name, declared in type(function).declarations().items()
     )
-
-
-__all__ = [
-    "Context",
-    "Iterator",
-    "KeyedFunction",
-    "ListState",
-    "MapState",
-    "MutableMapping",
-    "StateDeclaration",
-    "Timer",
-    "ValueState",
-    "list_of",
-    "map_of",
-    "state_fields",
-    "value",
-]

@@ -6,7 +6,7 @@ from collections import defaultdict, deque
 
 from midstream import storage as layout
 from midstream.journal import Commit, Journal, OperatorState
-from midstream.retention import oldest_needed, snapshots_due
+from midstream.retention import needed, snapshots_due
 from midstream.state.changelog import Report
 
 
@@ -22,16 +22,16 @@ class Housekeeping:
         self._logged: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))  # operator -> group -> entries
         self._snapshots: dict[str, dict[int, str]] = defaultdict(dict)  # operator -> group -> path of the newest
         self._doomed: deque[tuple[int, str]] = deque()  # (epoch after which to delete, path)
-        self._deleted_before = 0
-        self._pinned: list[int] = []  # epochs that a savepoint reads
+        self._epochs: list[int] = []  # whose records are there
+        self._pinned = 0  # savepoints under way: nothing is deleted meanwhile
 
-    def pin(self, epoch: int) -> None:
-        """Keep what an epoch needs until it is unpinned."""
-        self._pinned.append(min(epoch, self._deleted_before))
+    def pin(self) -> None:
+        """Delete nothing until it is unpinned."""
+        self._pinned += 1
 
-    def unpin(self, epoch: int) -> None:
-        """Let go of the oldest pin."""
-        self._pinned.pop()
+    def unpin(self) -> None:
+        """Allow deletions again."""
+        self._pinned -= 1
 
     def snapshots_due(self, operator: str, state: OperatorState, epoch: int) -> list[int]:
         """Choose the groups to snapshot in an epoch."""
@@ -52,24 +52,26 @@ class Housekeeping:
                     if before is not None:
                         self._doomed.append((commit.epoch + self._keep, before))
                     self._snapshots[operator][group] = path
-        while self._doomed and self._doomed[0][0] <= min([commit.epoch, *self._pinned]):
+        while self._doomed and not self._pinned and self._doomed[0][0] <= commit.epoch:
             self._storage.delete(self._doomed.popleft()[1])
         self._forget(commit)
 
     def _forget(self, commit: Commit) -> None:
-        oldest = min([oldest_needed(commit, self._keep), *self._pinned])
-        if oldest <= self._deleted_before:
+        self._epochs.append(commit.epoch)
+        if self._pinned:
             return
-        for operator in commit.operators:
-            for epoch in range(self._deleted_before, oldest):
+        ranges = needed(commit, self._keep)
+        gone = [e for e in self._epochs if not any(first <= e <= last for first, last in ranges)]
+        for epoch in gone:
+            for operator in commit.operators:
                 self._storage.delete(layout.log_directory(operator, epoch))
-        self._journal.forget(oldest)
-        self._deleted_before = oldest
+            self._journal.forget(epoch)
+            self._epochs.remove(epoch)
 
     def sweep(self, commit: Commit) -> None:
         """After a restart: delete what no record names — runs that never committed, snapshots nobody counts."""
         records = [layout.epoch_of(n) for n in self._storage.list(layout.COMMITS) if n.endswith(".json")]
-        self._deleted_before = min(records, default=0)
+        self._epochs = sorted(records)
         named: set[str] = set()
         for epoch in records:
             for state in self._journal.commit(epoch).operators.values():

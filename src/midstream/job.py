@@ -54,10 +54,11 @@ class Status:
 class Job:
     """The handle of something running."""
 
-    def __init__(self, flow: Flow, engine: Engine, lease: Lease, trigger: Trigger) -> None:
+    def __init__(self, flow: Flow, engine: Engine, lease: Lease, trigger: Trigger, heartbeat: bool) -> None:
         self.name = flow.name
         self.query: StreamingQuery | None = None
         self._flow, self._engine, self._lease, self._trigger = flow, engine, lease, trigger
+        self._heartbeat = heartbeat
         self._done = threading.Event()
         self._error: BaseException | None = None
 
@@ -137,7 +138,7 @@ class Job:
             self._end()
             return
         spark, trigger = self._engine.spark, self._trigger
-        stream = tagged_union(spark, self._flow.sources, heartbeat=not trigger.once)
+        stream = tagged_union(spark, self._flow.sources, heartbeat=self._heartbeat)
         writer = stream.writeStream.foreachBatch(self._engine.on_batch).queryName(f"{self.name}-{self.id[:8]}")
         writer = writer.option("checkpointLocation", self._engine.journal.storage.for_spark(layout.SPARK))
         if trigger.once:
@@ -246,7 +247,9 @@ def start(
         for operator in plan.of(p.Sink):
             code.load(operator.code).open(spark, operator.id, identity.job)
         engine.recover()
-        job = Job(flow, engine, lease, trigger)
+        journal.write_plan(plan)
+        engine.adopt()
+        job = Job(flow, engine, lease, trigger, _heartbeat(flow, engine, trigger))
         job._begin()
         return job
     except BaseException:
@@ -266,12 +269,18 @@ def _quiet(spark: SparkSession) -> Iterator[None]:
     """Keep Spark from logging, as an error, that an epoch which came in during a stop was turned away."""
     logs = spark._jvm.org.apache.logging.log4j  # type: ignore[union-attr]
     name = "org.apache.spark.sql.execution.streaming"
+    context = logs.LogManager.getContext(False)
+    known = context.getConfiguration().getLoggers().containsKey(name)
     before = logs.LogManager.getLogger(name).getLevel()
     logs.core.config.Configurator.setLevel(name, logs.Level.OFF)
     try:
         yield
     finally:
-        logs.core.config.Configurator.setLevel(name, before)
+        if known:
+            logs.core.config.Configurator.setLevel(name, before)
+        else:
+            context.getConfiguration().removeLogger(name)
+            context.updateLoggers()
 
 
 def _plan_to_run(journal: Journal, flow: Flow, on_drift: str) -> Plan:
@@ -279,7 +288,6 @@ def _plan_to_run(journal: Journal, flow: Flow, on_drift: str) -> Plan:
     new = flow.plan()
     old = journal.newest_plan()
     if old is None:
-        journal.write_plan(new)
         return new
     drift = p.difference(old, new)
     if not drift:
@@ -292,9 +300,21 @@ def _plan_to_run(journal: Journal, flow: Flow, on_drift: str) -> Plan:
             f"{drift}. Start with on_drift='apply' to go on with this flow, or with on_drift='keep' for the old plan"
         )
     p.check_state_fits(old, new)
-    new = msgspec.structs.replace(new, version=old.version + 1)
-    journal.write_plan(new)
-    return new
+    return msgspec.structs.replace(new, version=old.version + 1)
+
+
+def _heartbeat(flow: Flow, engine: Engine, trigger: Trigger) -> bool:
+    """Tell whether the query has a heartbeat: decided at the first start, since Spark counts the sources of a query."""
+    if engine.last is None:
+        return not trigger.once
+    extra = len(engine.last.offsets) - len(flow.sources)
+    if extra not in (0, 1):
+        raise CheckpointError(
+            f"the checkpoint {engine.journal.storage.root} has offsets of {len(engine.last.offsets)} sources (one may "
+            f"be the heartbeat); the flow has {len(flow.sources)}: {', '.join(flow.sources)}. Sources cannot be added "
+            "or removed yet: start with the sources it had, or with a new checkpoint"
+        )
+    return extra == 1
 
 
 def _with_live_sinks(old: Plan, new: Plan) -> Plan:

@@ -201,13 +201,10 @@ class Journal:
         except FileNotFoundError as error:
             raise CheckpointError(f"Spark's offset log {self.storage.path(path)} is missing") from error
 
-    def forget(self, before: int) -> None:
-        """Delete records and intents of epochs before one."""
-        for directory in (layout.COMMITS, layout.JOURNAL):
-            for name in self.storage.list(directory):
-                if not name.endswith(".json") or layout.epoch_of(name) >= before:
-                    break
-                self.storage.delete(f"{directory}/{name}")
+    def forget(self, epoch: int) -> None:
+        """Delete the record and the intent of an epoch."""
+        self.storage.delete(layout.commit_file(epoch))
+        self.storage.delete(layout.journal_file(epoch))
 
 
 def _decoded(text: bytes, type: type[T], path: str) -> T:

@@ -49,16 +49,7 @@ class Keyed:
     output: pa.Schema
     compiled: Compiled | None = None
     state_types: pa.Schema | None = None
-
-    @property
-    def layout(self) -> str:
-        """The stored form of the state: what has another layout cannot read it."""
-        keys = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in self.keys)
-        if self.compiled is not None:
-            kept = ", ".join(f"{a.name} {a.dtype}" for a in self.compiled.accumulators)
-        else:
-            kept = ", ".join(f"{field.name} {field.type}" for field in self.state_types or ())
-        return f"by ({keys}): {kept}"
+    layout: str = ""  # the stored form of the state: what has another layout cannot read it
 
 
 def check_layout(operator: str, stored: str, keyed: Keyed) -> None:
@@ -222,7 +213,18 @@ def _keyed(
     else:
         output = parse_schema(operator.schema, f"process {operator.id!r}")
         state_types = _state_types(operator)
-    return Keyed(schema, keys, time, watermarks, arrow_schema(output), compiled, state_types)
+    layout = _layout(operator, keys, compiled)
+    return Keyed(schema, keys, time, watermarks, arrow_schema(output), compiled, state_types, layout)
+
+
+def _layout(operator: p.Process | p.Aggregate, keys: StructType, compiled: Compiled | None) -> str:
+    by = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in keys)
+    if compiled is not None:
+        kept = [f"{a.name} {a.dtype}" for a in compiled.accumulators]
+    else:
+        assert isinstance(operator, p.Process)
+        kept = [f"{f.kind} {f.name} {f.key_type} {f.type}{' with ttl' if f.ttl else ''}" for f in operator.state]
+    return f"by ({by}): {', '.join(kept)}".replace("  ", " ")
 
 
 def _keyed_output(operator: p.Process | p.Aggregate, keyed: Keyed) -> StructType:

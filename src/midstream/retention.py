@@ -34,15 +34,23 @@ def snapshots_due(state: OperatorState, epoch: int, logged: Mapping[int, int], b
     return chosen
 
 
-def oldest_needed(commit: Commit, keep: int) -> int:
-    """Tell the oldest epoch whose record and logs must stay: for restoring any group, and `keep` epochs in any case."""
-    oldest = commit.epoch - keep + 1
+def needed(commit: Commit, keep: int) -> list[tuple[int, int]]:
+    """Tell which epochs' records and logs must stay, as ranges (first, last) in order.
+
+    The newest `keep` epochs; and for every group the epochs from its snapshot to its last change, so that it can be
+    restored. An operator that left the plan keeps its ranges, and holds nothing else.
+    """
+    ranges = {(max(commit.epoch - keep + 1, 0), commit.epoch)}
     for state in commit.operators.values():
         for group, changed in enumerate(state.changed):
             if changed is not None:
                 snapshot = state.snapshots[group] if state.snapshots else None
-                if snapshot is None:
-                    return 0
-                if snapshot.commit != changed[1]:
-                    oldest = min(oldest, snapshot.epoch)
-    return max(oldest, 0)
+                if snapshot is None or snapshot.commit != changed[1]:
+                    ranges.add((snapshot.epoch if snapshot is not None else 0, changed[0]))
+    merged: list[tuple[int, int]] = []
+    for first, last in sorted(ranges):
+        if merged and first <= merged[-1][1] + 1:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], last))
+        else:
+            merged.append((first, last))
+    return merged

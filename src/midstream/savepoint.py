@@ -103,10 +103,10 @@ def write_savepoint(engine: Engine, target: Storage) -> str:
         commit, resolved = engine.last, engine.resolved
         if commit is None:
             raise CheckpointError("no epoch is committed yet, there is nothing to save; try again in a moment")
-        pin = commit.epoch
-        housekeeping.pin(pin)
+        housekeeping.pin()
     try:
-        _copy_offsets(engine.journal.storage, target, commit.epoch)
+        epoch = commit.epoch - 1 if commit.final else commit.epoch  # the last epoch is none of Spark's
+        _copy_offsets(engine.journal.storage, target, epoch)
         tables = {}
         for operator in resolved.plan.of(p.Process, p.Aggregate):
             form = _form(resolved, operator)
@@ -116,7 +116,7 @@ def write_savepoint(engine: Engine, target: Storage) -> str:
         manifest = Manifest(
             format=FORMAT,
             job=engine.job,
-            epoch=commit.epoch,
+            epoch=epoch,
             clock=commit.clock,
             groups=engine.groups,
             offsets=commit.offsets,
@@ -127,7 +127,7 @@ def write_savepoint(engine: Engine, target: Storage) -> str:
         )
         target.write(MANIFEST, msgspec.json.format(msgspec.json.encode(manifest), indent=1))
     finally:
-        housekeeping.unpin(pin)
+        housekeeping.unpin()
     return target.root
 
 

@@ -18,7 +18,6 @@ def local_session(name: str = "midstream", *, cores: int | None = None, memory: 
     Not promised: settings of a session that runs already; Spark then gives back that one.
     """
     require_java()
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     from pyspark.sql import SparkSession
 
     session = (
@@ -36,4 +35,6 @@ def local_session(name: str = "midstream", *, cores: int | None = None, memory: 
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("ERROR")
+    if "PYSPARK_PYTHON" not in os.environ:
+        session.sparkContext.pythonExec = sys.executable  # else tasks run in the first `python3` on the PATH
     return session

@@ -34,7 +34,6 @@ class Epoch:
     epoch: int
     clock: int
     seed: str
-    late: int | None  # rows before this event time are late: the watermark of the epoch before
     watermark: int | None  # timers up to here fire
     due: frozenset[int] = frozenset()  # groups that have a timer or an expiry due
     snapshots: frozenset[int] = frozenset()  # groups to snapshot

@@ -189,6 +189,7 @@ SPARK = "spark"
 PLANS = "plans"
 JOURNAL = "journal"
 COMMITS = "commits"
+SPOOL = "spool"
 
 
 def plan_file(version: int) -> str:
@@ -223,4 +224,4 @@ def snapshot_directory(operator: str, group: int | None = None) -> str:
 
 def spool_directory(sink: str, epoch: int, run: str = "") -> str:
     """The directory where rows of a sink wait between commit and publication."""
-    return f"spool/{sink}/{epoch:012}" + (f"/{run}" if run else "")
+    return f"{SPOOL}/{sink}/{epoch:012}" + (f"/{run}" if run else "")

@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import midstream as ms
 from midstream import testing
+from midstream.events import Progress
 from midstream.java import MissingJavaError, require_java
 from midstream.testing import batches
 from tests.faults import workload
@@ -100,9 +101,9 @@ def test_a_function_that_cannot_be_pickled_is_refused_before_anything_runs(spark
     [
         (lambda df: df.groupBy("k").count(), "Aggregate"),
         (lambda df: df.dropDuplicates(["k"]), "Deduplicate"),
-        (lambda df: df.distinct(), "Distinct"),
+        (lambda df: df.distinct(), "Deduplicate"),
         (lambda df: df.orderBy("k"), "Sort"),
-        (lambda df: df.limit(3), "GlobalLimit"),
+        (lambda df: df.limit(3), "LocalLimit"),
         (lambda df: df.selectExpr("k", "row_number() over (partition by k order by v) as n"), "Window"),
     ],
     ids=["groupBy", "dropDuplicates", "distinct", "orderBy", "limit", "window"],
@@ -183,6 +184,71 @@ def test_a_changed_flow_is_drift_and_the_user_decides(spark: SparkSession, tmp_p
     epochs = 3
     assert run(0, on_drift="keep") == [109 + 99 + 99]
     assert run(50) == []
+
+
+class Fails(ms.KeyedFunction):
+    total = ms.value("long", default=0)
+
+    def process(self, key: Any, rows: list[Any], ctx: ms.Context) -> Any:
+        self.total += 10 // sum(row.v for row in rows)
+        yield key, self.total
+
+
+class Fixed(ms.KeyedFunction):
+    total = ms.value("long", default=0)
+
+    def process(self, key: Any, rows: list[Any], ctx: ms.Context) -> Any:
+        self.total += sum(row.v for row in rows)
+        yield key, self.total
+
+
+class Forgets(ms.KeyedFunction):
+    total = ms.value("long", default=0, ttl="1 hour")
+
+    def process(self, key: Any, rows: list[Any], ctx: ms.Context) -> Any:
+        yield key, 1
+
+
+def test_a_function_that_failed_is_replaced_by_a_fixed_one_and_the_epoch_is_run_again(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    def run(function: ms.KeyedFunction, epochs: int, **options: Any) -> list[Any]:
+        flow, out = ms.Flow("fixed"), ms.sinks.memory()
+        frame = testing.source(spark, str(tmp_path / "input"), SCHEMA, [[(1, 5)], [(1, 0)], [(1, 2)]][:epochs])
+        flow.source("rows", frame).key_by("k").process("sums", function, schema="k long, n long").sink("out", out)
+        options |= {"trigger": ms.available_now(), "cache": tmp_path / "cache"}
+        flow.start(tmp_path / "checkpoint", **options).await_termination()
+        return out.rows()
+
+    assert run(Fails(), 1) == [(1, 2)]
+    with pytest.raises(ms.JobError, match="ZeroDivisionError"):
+        run(Fails(), 2)
+    with pytest.raises(ms.PlanError, match=r"the state of operator 'sums' is stored .*value total long"):
+        run(Forgets(), 2, on_drift="apply")
+    assert run(Fixed(), 3, on_drift="apply") == [(1, 2), (1, 4)]
+
+
+def test_a_job_may_change_between_available_now_and_every(spark: SparkSession, tmp_path: Path) -> None:
+    def start(trigger: ms.Trigger, **options: Any) -> ms.Job:
+        flow = ms.Flow("switch")
+        rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).load()
+        flow.source("rows", rows).key_by("value").aggregate("n", n=ms.count())
+        return flow.start(tmp_path / "checkpoint", trigger=trigger, cache=tmp_path / "cache", **options)
+
+    beaten = threading.Event()
+    job = start(ms.every(0), listener=lambda event: beaten.set() if isinstance(event, Progress) else None)
+    assert beaten.wait(60)
+    job.stop()
+    start(ms.available_now()).await_termination(60)
+
+
+def test_lost_commit_records_are_noticed(spark: SparkSession, tmp_path: Path) -> None:
+    root = str(tmp_path)
+    workload.start(spark, root, epochs=2).await_termination()
+    subprocess.run(["rm", "-r", f"{root}/checkpoint/commits"], check=True)
+    job = workload.start(spark, root)
+    with pytest.raises(ms.CheckpointError, match="goes on at epoch 2, but there is no commit record at all"):
+        job.await_termination()
 
 
 def damage(path: Path, how: str) -> None:

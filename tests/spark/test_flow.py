@@ -95,6 +95,7 @@ def test_declared_aggregates_agree_with_spark_over_the_whole_input(spark: SparkS
             latest=ms.last("price"),
             newest=ms.max("ts"),
             people=ms.approx_distinct("bidder"),
+            moments=ms.approx_distinct("ts"),
             median=ms.quantiles("price", 0.5),
         ).sink("out", ms.sinks.memory())
 
@@ -105,7 +106,7 @@ def test_declared_aggregates_agree_with_spark_over_the_whole_input(spark: SparkS
     expected = spark.sql(
         """select auction, count(1) n, sum(price) total, min(price) low, max(bidder) high, avg(price) mid,
                   min_by(bidder, ts) opening, max_by(price, ts) latest, max(ts) newest,
-                  count(distinct bidder) people
+                  count(distinct bidder) people, count(distinct ts) moments
            from bids group by auction"""
     ).collect()
     for row in expected:
@@ -168,7 +169,8 @@ def test_timers_fire_when_watermark_or_clock_reach_them_also_without_rows_of_the
         ).sink("out", ms.sinks.memory())
 
     inputs = batches(BIDS, [bid(1, "a", 1, 1)], [bid(2, "a", 1, 4)], [bid(3, "a", 1, 5)])
-    result = testing.run(spark, build, bids=inputs, end_of_input=True)
+    result = testing.run(spark, build, bids=inputs, end_of_input=True, state=True)
+    assert result.state["remind"]["timers"] == []
     # clock: a second per epoch. Watermark in epoch 1: 0 s, in epoch 2: 3 s (timer of key 1), at the end: all.
     assert Counter(map(tuple, result.rows("out"))) == Counter(
         [

@@ -197,29 +197,33 @@ class Cache:
                         os.unlink(file)
 
     def _since(self, group: int, version: Version | None) -> list[LogsOf] | None:
-        """List the epochs after a version, oldest first; `None` if they do not lead from this version to the head."""
-        if version is None:
-            if self._snapshot_of(group) is not None:
-                return None  # the change logs before the snapshot may be gone
-            start = self._oldest()
-        elif version.job != self.head.job or version.epoch > self.head.epoch:
-            return None
-        elif (known := self._logs_of(version.epoch)) is not None:
-            if known.commit != version.commit:
-                return None
-            start = version.epoch + 1
-        else:  # the record is gone: only the snapshot that the newest record names is still known to be of this history
+        """List the epochs after a version, up to the group's last change; `None` if it is not of this history."""
+        wanted = self.head.changed[group]
+        last = wanted[0] if wanted is not None else -1
+        snapshot = None
+        if version is None or self._logs_of(version.epoch) is None:
             snapshot = self._snapshot_of(group)
+        if version is None:
+            if snapshot is not None:
+                return None  # the change logs before the snapshot may be gone
+            return self._recorded(-1, last)
+        if version.job != self.head.job or version.epoch > self.head.epoch:
+            return None
+        known = self._logs_of(version.epoch)
+        if known is None:  # its record is gone: only the snapshot that the newest record names is of this history
             if snapshot is None or (snapshot.epoch, snapshot.commit) != (version.epoch, version.commit):
                 return None
-            start = self._oldest()
-        found = [self._logs_of(epoch) for epoch in range(start, self.head.epoch + 1)]
+            return self._recorded(version.epoch, last)
+        if known.commit != version.commit:
+            return None
+        found = [self._logs_of(epoch) for epoch in range(version.epoch + 1, last + 1)]
         return None if None in found else [logs for logs in found if logs is not None]
 
-    def _oldest(self) -> int:
-        """The oldest retained epoch: what a group's snapshot, or an empty group, lacks was changed in it or later."""
+    def _recorded(self, after: int, last: int) -> list[LogsOf]:
+        """The epochs that have a record: what restoring a group needs is never deleted, so others do not matter."""
         names = [name for name in Storage(self.head.checkpoint).list(COMMITS) if name.endswith(".json")]
-        return epoch_of(names[0]) if names else 0
+        found = [self._logs_of(epoch) for epoch in map(epoch_of, names) if after < epoch <= last]
+        return [logs for logs in found if logs is not None]
 
     def _logs_of(self, epoch: int) -> LogsOf | None:
         if epoch not in self._known:

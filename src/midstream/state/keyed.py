@@ -64,6 +64,11 @@ def after(prefix: bytes) -> bytes:
     return trimmed[:-1] + bytes((trimmed[-1] + 1,))
 
 
+def _place(entry: bytes) -> bytes:
+    """What the entries that are walked together have in common: list or map and key, or the kind alone."""
+    return entry[: 5 + int.from_bytes(entry[1:5], "big")] if entry[0] >= FIELDS else entry[:1]
+
+
 class Form:
     """The declared fields with their types: how records are packed."""
 
@@ -88,6 +93,7 @@ class GroupState:
         self.changes: dict[bytes, bytes | None] = {}
         self.now = now
         self._reader = reader
+        self._places: dict[bytes, set[bytes]] = {}  # where changes are looked for -> the changed entries there
         self._records: dict[bytes, bytes | None] = {}
         self._key = b""
         self._record: list[Any] = []
@@ -110,7 +116,7 @@ class GroupState:
         """Keep what was written to the record of the key at hand."""
         if self._dirty:
             empty = all(item is None for item in self._record)
-            self.changes[record_key(self._key)] = None if empty else _pack(self._record)
+            self.put(record_key(self._key), None if empty else _pack(self._record))
 
     # --- what declared attributes call ---
 
@@ -163,9 +169,14 @@ class GroupState:
             self._records[entry] = self._reader.get_many([entry])[0]
         return self._records[entry]
 
+    def put(self, entry: bytes, value: bytes | None) -> None:
+        """Change an entry; `None` deletes it."""
+        self.changes[entry] = value
+        self._places.setdefault(_place(entry), set()).add(entry)
+
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Walk entries in order, changes over what is stored."""
-        changed = sorted(entry for entry in self.changes if start <= entry < stop)
+        """Walk entries of one list, one map or one kind in order, changes over what is stored."""
+        changed = sorted(entry for entry in self._places.get(_place(start), ()) if start <= entry < stop)
         stored = self._reader.scan(start, stop)
         below = next(stored, None)
         for entry in changed:
@@ -187,18 +198,18 @@ class GroupState:
         if not ttl:
             return 0
         expiry, grain = self.now + ttl, max(ttl // 8, 1)
-        self.changes[bytes((EXPIRY,)) + deadline_bytes(-(-expiry // grain) * grain) + entry] = b"1"
+        self.put(bytes((EXPIRY,)) + deadline_bytes(-(-expiry // grain) * grain) + entry, b"1")
         return expiry
 
     # --- timers and expiry ---
 
     def set(self, timer: Timer) -> None:
         """Set a timer for the key at hand."""
-        self.changes[self._timer(timer)] = b"1"
+        self.put(self._timer(timer), b"1")
 
     def clear(self, timer: Timer) -> None:
         """Forget a timer of the key at hand."""
-        self.changes[self._timer(timer)] = None
+        self.put(self._timer(timer), None)
 
     def _timer(self, timer: Timer) -> bytes:
         if not isinstance(timer.at, datetime):
@@ -212,7 +223,7 @@ class GroupState:
             if limit is not None:
                 tag = bytes((_TIMERS[kind],))
                 for entry, _ in list(self.scan(tag, tag + deadline_bytes(limit + 1))):
-                    self.changes[entry] = None
+                    self.put(entry, None)
                     due.append((deadline_of(entry), entry[0], entry[9:], kind))
         return [(key, Timer(kind, moment_of(at))) for at, _, key, kind in sorted(due)]
 
@@ -221,14 +232,14 @@ class GroupState:
         tag = bytes((EXPIRY,))
         shortened: set[tuple[int, bytes]] = set()  # lists that lost elements: field, key
         for note, _ in list(self.scan(tag, tag + deadline_bytes(self.now + 1))):
-            self.changes[note] = None
+            self.put(note, None)
             entry = note[9:]
             stored = self.get(entry)
             if stored is None:
                 continue
             if entry[0] != RECORD:
                 if _unpack(stored)[1] <= self.now:
-                    self.changes[entry] = None
+                    self.put(entry, None)
                     shortened.add(split_field_entry(entry)[:2])
                 continue
             record = _unpack(stored)
@@ -246,7 +257,7 @@ class GroupState:
 
     def _remove_items(self, entry: bytes, record: list[Any], gone: list[int]) -> None:
         record = [None if at in gone else item for at, item in enumerate(record)]
-        self.changes[entry] = None if all(item is None for item in record) else _pack(record)
+        self.put(entry, None if all(item is None for item in record) else _pack(record))
 
     def next_deadlines(self) -> tuple[int | None, int | None]:
         """Give the next event-time and processing-time deadline of the group."""
@@ -276,7 +287,7 @@ class _View:
 
     def _put(self, entry: bytes, value: Any) -> None:
         packed = self._wire.checked(value)
-        self._state.changes[entry] = _pack((packed, self._state.expiry(self._at, entry)))
+        self._state.put(entry, _pack((packed, self._state.expiry(self._at, entry))))
 
     def _out(self, packed: Any) -> Any:
         return None if packed is None else self._wire.unpack(packed)
@@ -284,7 +295,7 @@ class _View:
     def clear(self) -> None:
         """Remove everything."""
         for entry, _ in list(self._state.scan(self._prefix, after(self._prefix))):
-            self._state.changes[entry] = None
+            self._state.put(entry, None)
 
 
 class ListView(_View):
@@ -354,7 +365,7 @@ class MapView(_View, MutableMapping[Any, Any]):
 
     def __delitem__(self, key: Any) -> None:
         self[key]
-        self._state.changes[self._entry(key)] = None
+        self._state.put(self._entry(key), None)
 
     def __iter__(self) -> Iterator[Any]:
         wire = self._state.form.key_wires[self._at]
