@@ -16,7 +16,7 @@ import sysconfig
 import textwrap
 import types
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeGuard
 
 import cloudpickle
 import msgspec
@@ -99,40 +99,71 @@ def _source_of(thing: Any) -> str:
 
 
 def _digest(thing: Any, source: str, pickled: bytes | None) -> str:
-    sha = hashlib.sha256()
-    sha.update(source.encode() if source else pickled or _name_of(thing).encode())
-    for name, captured in sorted(_captured(thing)):
-        sha.update(f"\0{name}={captured!r}".encode())
-    return sha.hexdigest()[:32]
+    return _digests({}, thing, source.encode() if source else pickled or _name_of(thing).encode())
 
 
-def _captured(thing: Any) -> Iterator[tuple[str, Any]]:
-    """Plain values that change what the code does without changing its text: closures, globals, attributes."""
-    if inspect.isfunction(thing):
-        variables = inspect.getclosurevars(thing)
-        found = {**variables.globals, **variables.nonlocals}
-        found.update((f"default {i}", v) for i, v in enumerate(thing.__defaults__ or ()))
-    elif inspect.isclass(thing) or inspect.isroutine(thing):
-        found = {}
-    else:
-        found = {str(k): v for k, v in getattr(thing, "__dict__", {}).items()}
-    for name, captured in found.items():
+def _digests(known: dict[int, str], thing: Any, text: bytes) -> str:
+    """The digest of a thing and of what it uses; `known` has those worked out, or begun, already."""
+    if id(thing) not in known:
+        known[id(thing)] = ""
+        sha = hashlib.sha256(text)
+        for name, captured in sorted(_captured(known, thing)):
+            sha.update(f"\0{name}={captured}".encode())
+        known[id(thing)] = sha.hexdigest()[:32]
+    return known[id(thing)]
+
+
+def _captured(known: dict[int, str], thing: Any) -> Iterator[tuple[str, str]]:
+    """What changes the meaning of code without changing its text: closures, globals, attributes, other code it uses."""
+    found: list[tuple[str, Any]] = []
+    if not inspect.isroutine(thing):
+        found += [] if inspect.isclass(thing) else getattr(thing, "__dict__", {}).items()
+        found += [("base", base) for base in _class_of(thing).__bases__]
+    for function in _functions_of(thing):
+        found += _used_by(function)
+        found += [(f"default {i}", value) for i, value in enumerate(function.__defaults__ or ())]
+    for name, captured in found:
         if _plain(captured):
-            yield name, captured
+            yield str(name), repr(captured)
+        elif (inspect.isfunction(captured) or inspect.isclass(captured)) and _is_users(_module_of(captured)):
+            yield str(name), _digests(known, captured, _source_of(captured).encode())
+
+
+def _functions_of(thing: Any) -> list[types.FunctionType]:
+    """The function itself, or the methods of a class that the user wrote."""
+    if inspect.isfunction(thing) or inspect.ismethod(thing):
+        return [inspect.unwrap(thing.__func__ if inspect.ismethod(thing) else thing)]
+    members = vars(_class_of(thing)).values() if _is_users(_module_of(_class_of(thing))) else ()
+    plain = [getattr(member, "__func__", getattr(member, "fget", member)) for member in members]
+    return [function for function in plain if inspect.isfunction(function)]
+
+
+def _class_of(thing: Any) -> type:
+    return thing if inspect.isclass(thing) else type(thing)
+
+
+def _used_by(function: types.FunctionType) -> list[tuple[str, Any]]:
+    """The names from outside that a function uses, with what they stand for."""
+    try:
+        variables = inspect.getclosurevars(function)
+    except ValueError:  # a name that is not bound yet
+        return []
+    return [*variables.globals.items(), *variables.nonlocals.items()]
 
 
 def _plain(captured: Any) -> bool:
     if isinstance(captured, (tuple, list)):
         return all(map(_plain, captured))
+    if isinstance(captured, dict):
+        return all(_plain(key) and _plain(value) for key, value in captured.items())
     return captured is None or isinstance(captured, (bool, int, float, str, bytes))
 
 
 @contextlib.contextmanager
 def _modules_by_value(thing: Any) -> Iterator[None]:
     """Pickle the user's own modules by value: an executor may not have them, or may have an older text."""
-    modules = [m for m in _modules_of(thing) if _is_users_own(m)]
     registered = []
-    for module in modules:
+    for module in _modules_of(thing):
         if module.__name__ not in cloudpickle.list_registry_pickle_by_value():
             cloudpickle.register_pickle_by_value(module)
             registered.append(module)
@@ -144,17 +175,33 @@ def _modules_by_value(thing: Any) -> Iterator[None]:
 
 
 def _modules_of(thing: Any) -> list[types.ModuleType]:
-    owner = thing if inspect.isroutine(thing) or inspect.isclass(thing) else type(thing)
-    owners = list(getattr(owner, "__mro__", (owner,)))
-    names = {getattr(each, "__module__", None) for each in owners}
-    globals_ = getattr(owner, "__globals__", {})
-    names |= {getattr(each, "__module__", None) for each in globals_.values() if inspect.isroutine(each)}
-    return [sys.modules[name] for name in names if isinstance(name, str) and name in sys.modules]
+    """The user's modules that hold the code of a function or class, and the code which that uses."""
+    found: dict[str, types.ModuleType] = {}
+    todo = [thing if inspect.isroutine(thing) or inspect.isclass(thing) else type(thing)]
+    seen: set[int] = set()
+    while todo:
+        each = todo.pop()
+        module = _module_of(each)
+        if id(each) in seen or not _is_users(module):
+            continue
+        seen.add(id(each))
+        found[module.__name__] = module
+        todo += getattr(each, "__bases__", ())
+        for function in _functions_of(each):
+            todo += [used for _, used in _used_by(function) if inspect.isroutine(used) or inspect.isclass(used)]
+    return [module for name, module in found.items() if name != "__main__"]  # that is always pickled by value
 
 
-def _is_users_own(module: types.ModuleType) -> bool:
-    file = getattr(module, "__file__", None)
-    if file is None or module.__name__ in {"__main__", "builtins"} or module.__name__.split(".")[0] == "midstream":
+def _module_of(thing: Any) -> types.ModuleType | None:
+    return sys.modules.get(getattr(thing, "__module__", None) or "")
+
+
+def _is_users(module: types.ModuleType | None) -> TypeGuard[types.ModuleType]:
+    """Whether the user wrote a module: it is neither of Python, nor installed, nor ours."""
+    if module is None or module.__name__.split(".")[0] in ("midstream", "builtins"):
         return False
+    if module.__name__ == "__main__":
+        return True
+    file = getattr(module, "__file__", None) or ""
     installed = {sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib", "purelib", "platlib")}
-    return "site-packages" not in file and not any(path and file.startswith(path) for path in installed)
+    return file != "" and "site-packages" not in file and not any(p and file.startswith(p) for p in installed)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 from datetime import timedelta
+from decimal import Decimal
 
 _UNITS = {
     "microsecond": 1,
@@ -34,13 +36,20 @@ def micros(duration: Duration) -> int:
     (1500000, 600000000, 2000000, 5000)
     """
     if isinstance(duration, timedelta):
-        return duration // timedelta(microseconds=1)
-    if isinstance(duration, (int, float)):
-        return round(duration * 1_000_000)
-    match = re.fullmatch(r"\s*([0-9.]+)\s*([a-zA-Z]+)\s*", duration)
+        return _not_negative(duration // timedelta(microseconds=1), duration)
+    if isinstance(duration, (int, float)) and not isinstance(duration, bool) and math.isfinite(duration):
+        return _not_negative(round(duration * 1_000_000), duration)
+    match = re.fullmatch(r"\s*([0-9]+\.?[0-9]*|\.[0-9]+)\s*([a-zA-Z]+)\s*", str(duration))
     if match:
         word = match[2].lower()
-        unit = _UNITS.get(_SHORT.get(word, word.rstrip("s") or word))
-        if unit:
-            return round(float(match[1]) * unit)
+        for name in (word, word.removesuffix("s")):
+            unit = _UNITS.get(_SHORT.get(name, name))
+            if unit:
+                return round(Decimal(match[1]) * unit)
     raise ValueError(f"not a length of time: {duration!r}; write for example '10 seconds', '5 min' or 2.5")
+
+
+def _not_negative(found: int, duration: Duration) -> int:
+    if found < 0:
+        raise ValueError(f"a length of time cannot be negative: {duration!r}")
+    return found

@@ -204,7 +204,7 @@ class Engine:
             try:
                 return self._attempt(batch, intent, final)
             except Exception as error:
-                if attempt == ATTEMPTS or is_final(error):
+                if attempt == ATTEMPTS or is_final(error, self.spark.sparkContext.master or ""):
                     raise
                 self.listener(events.Rerun(intent.epoch, attempt, str(explained(error))))
         raise AssertionError("unreachable")

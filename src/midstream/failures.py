@@ -9,7 +9,10 @@ from midstream.errors import JobError, MidstreamError
 
 _OURS = re.compile(r"midstream\.errors\.(\w+): (.*?)(?:\n\s*\n|\n\tat |\Z)", re.DOTALL)
 _PYTHON = re.compile(r"(Traceback \(most recent call last\):\n.*?\n(\w[\w.]*(?:: [^\n]*)?))\n", re.DOTALL)
-_RETRIED = re.compile(r"Task \d+ in stage [\d.]+ failed (\d+) times")
+
+
+class UserCodeError(JobError):
+    """An exception in a function of the user."""
 
 
 def explained(error: BaseException) -> BaseException:
@@ -29,21 +32,17 @@ def explained(error: BaseException) -> BaseException:
         )
     python = _PYTHON.findall(text + "\n")
     if python:
-        return JobError(f"the job's own code failed: {python[-1][1]}\n{python[-1][0]}")
+        return UserCodeError(f"the job's own code failed: {python[-1][1]}\n{python[-1][0]}")
     return JobError(f"the epoch failed: {text.strip() or type(error).__name__}")
 
 
-def is_final(error: BaseException) -> bool:
-    """Tell whether running the epoch again would only fail again: errors that Midstream has diagnosed."""
+def is_final(error: BaseException, master: str) -> bool:
+    """Tell whether running the epoch again would only fail again.
+
+    So it is with what Midstream has diagnosed, and with an exception in the user's code that Spark's own task retries
+    have not cured; a plain `local[n]` gives a task one try.
+    """
     found = explained(error)
-    retried = _RETRIED.search(str(error))
-    if retried and int(retried[1]) > 1 and isinstance(found, JobError):
-        return True  # Spark has tried the task several times
-    final = (
-        errors.SchemaError,
-        errors.StateError,
-        errors.CheckpointError,
-        errors.PlanError,
-        errors.SinkError,
-    )
-    return isinstance(found, final) or not isinstance(error, Exception)
+    diagnosed = (errors.SchemaError, errors.StateError, errors.CheckpointError, errors.PlanError, errors.SinkError)
+    retried = not re.fullmatch(r"local(\[[\d*]+\])?", master)
+    return isinstance(found, diagnosed) or (retried and isinstance(found, UserCodeError))

@@ -23,6 +23,7 @@ class Housekeeping:
         self._snapshots: dict[str, dict[int, str]] = defaultdict(dict)  # operator -> group -> path of the newest
         self._doomed: deque[tuple[int, str]] = deque()  # (epoch after which to delete, path)
         self._epochs: list[int] = []  # whose records are there
+        self._kept: deque[Commit] = deque(maxlen=max(keep, 1))  # the newest, each of which stays restorable
         self._pinned = 0  # savepoints under way: nothing is deleted meanwhile
 
     def pin(self) -> None:
@@ -58,9 +59,10 @@ class Housekeeping:
 
     def _forget(self, commit: Commit) -> None:
         self._epochs.append(commit.epoch)
+        self._kept.append(commit)
         if self._pinned:
             return
-        ranges = needed(commit, self._keep)
+        ranges = needed(self._kept)
         gone = [e for e in self._epochs if not any(first <= e <= last for first, last in ranges)]
         for epoch in gone:
             for operator in commit.operators:
@@ -73,8 +75,9 @@ class Housekeeping:
         records = [layout.epoch_of(n) for n in self._storage.list(layout.COMMITS) if n.endswith(".json")]
         self._epochs = sorted(records)
         named: set[str] = set()
-        for epoch in records:
-            for state in self._journal.commit(epoch).operators.values():
+        for epoch in self._epochs:
+            self._kept.append(self._journal.commit(epoch))
+            for state in self._kept[-1].operators.values():
                 named.update(log.path for log in state.logs)
                 named.update(snapshot.path for snapshot in state.snapshots if snapshot is not None)
         for operator, state in commit.operators.items():
@@ -85,10 +88,11 @@ class Housekeeping:
                         if f"{root}/{epoch_name}/{run}/{name}" not in named:
                             self._storage.delete(f"{root}/{epoch_name}/{run}/{name}")
             for group in range(len(state.snapshots)):
-                directory = layout.snapshot_directory(operator, group)
-                for name in self._storage.list(directory):
-                    if f"{directory}/{name}" not in named:
-                        self._storage.delete(f"{directory}/{name}")
-                reference = state.snapshots[group]
+                directory, reference = layout.snapshot_directory(operator, group), state.snapshots[group]
                 if reference is not None:
                     self._snapshots[operator][group] = reference.path
+                for path in (f"{directory}/{name}" for name in self._storage.list(directory)):
+                    if path not in named:
+                        self._storage.delete(path)
+                    elif reference is None or path != reference.path:
+                        self._doomed.append((commit.epoch + self._keep, path))

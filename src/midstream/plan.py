@@ -6,7 +6,10 @@ streaming DataFrame belongs to the session that made it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import datetime
+import math
+from collections.abc import Callable, Iterator
+from decimal import Decimal
 from typing import Any
 
 import msgspec
@@ -221,10 +224,15 @@ def check_state_fits(old: Plan, new: Plan) -> None:
 def state_signature(operator: Keyed) -> str:
     """Describe the stored form of an operator's state: two operators of one signature can read each other's."""
     if isinstance(operator, Process):
-        return ", ".join(f"{f.name}: {f.kind} {f.key_type} {f.type}".replace("  ", " ") for f in operator.state)
+        return ", ".join(_field_signature(field) for field in operator.state)
     return ", ".join(
         f"{a.name}: {a.function}({a.column}{''.join(f', {p}' for p in a.parameters)})" for a in operator.aggregates
     )
+
+
+def _field_signature(field: StateField) -> str:
+    kind = "value with ttl" if field.kind == "value" and field.ttl else field.kind  # it is stored with its expiry
+    return " ".join(filter(None, (f"{field.name}:", kind, field.key_type, field.type)))
 
 
 def _fingerprint(operator: AnyOperator) -> Any:
@@ -238,6 +246,8 @@ def _fingerprint(operator: AnyOperator) -> Any:
         return plain
 
     plain = msgspec.to_builtins(operator)
+    if isinstance(operator, Process):
+        plain["state"] = [repr(field) for field in operator.state]
     if isinstance(operator, Sink):
         plain.pop("code")  # a sink is known by its description
     return strip(plain)
@@ -245,9 +255,38 @@ def _fingerprint(operator: AnyOperator) -> Any:
 
 def encode(plan: Plan) -> bytes:
     """Write a plan as JSON."""
-    return msgspec.json.format(msgspec.json.encode(plan), indent=1)
+    return msgspec.json.format(msgspec.json.encode(_with_defaults(plan, _shown)), indent=1)
 
 
 def decode(text: bytes) -> Plan:
     """Read a plan that `encode` wrote."""
-    return msgspec.json.decode(text, type=Plan)
+    return _with_defaults(msgspec.json.decode(text, type=Plan), _read)
+
+
+def _with_defaults(plan: Plan, convert: Callable[[StateField], Any]) -> Plan:
+    """Convert the defaults of declared state: JSON has no infinities, decimals or moments."""
+
+    def converted(operator: AnyOperator) -> AnyOperator:
+        if not isinstance(operator, Process):
+            return operator
+        state = tuple(msgspec.structs.replace(field, default=convert(field)) for field in operator.state)
+        return msgspec.structs.replace(operator, state=state)
+
+    return msgspec.structs.replace(plan, operators=tuple(map(converted, plan.operators)))
+
+
+def _shown(field: StateField) -> str | None:
+    if field.default is None:
+        return None
+    text = repr(field.default)
+    try:
+        if repr(_read(msgspec.structs.replace(field, default=text))) == text:
+            return text
+    except Exception:
+        pass
+    raise PlanError(f"the default of state {field.name!r}, {text}, cannot be kept: use a plain Python value")
+
+
+def _read(field: StateField) -> Any:
+    known = {"inf": math.inf, "nan": math.nan, "Decimal": Decimal, "datetime": datetime}
+    return None if field.default is None else eval(field.default, {"__builtins__": {}, **known})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from midstream.journal import Commit, OperatorState
 
@@ -34,14 +34,15 @@ def snapshots_due(state: OperatorState, epoch: int, logged: Mapping[int, int], b
     return chosen
 
 
-def needed(commit: Commit, keep: int) -> list[tuple[int, int]]:
-    """Tell which epochs' records and logs must stay, as ranges (first, last) in order.
+def needed(commits: Iterable[Commit]) -> list[tuple[int, int]]:
+    """Tell which epochs' records and logs must stay so that commits can be restored, as ranges (first, last) in order.
 
-    The newest `keep` epochs; and for every group the epochs from its snapshot to its last change, so that it can be
-    restored. An operator that left the plan keeps its ranges, and holds nothing else.
+    For each of them its own epoch; and for every group the epochs from its snapshot to its last change. An operator
+    that left the plan keeps its ranges, and holds nothing else.
     """
-    ranges = {(max(commit.epoch - keep + 1, 0), commit.epoch)}
-    for state in commit.operators.values():
+    commits = list(commits)
+    ranges = {(commit.epoch, commit.epoch) for commit in commits}
+    for state in (state for commit in commits for state in commit.operators.values()):
         for group, changed in enumerate(state.changed):
             if changed is not None:
                 snapshot = state.snapshots[group] if state.snapshots else None

@@ -33,7 +33,7 @@ from midstream.state.keys import KeyCodec
 from midstream.state.lmdb_store import LmdbStore, close_environment
 from midstream.state.portable import PortableFunction
 from midstream.state.store import FIRST, LAST, GroupStore, Version
-from midstream.storage import Storage, log_directory, snapshot_directory
+from midstream.storage import Storage, commit_file, log_directory, snapshot_directory
 from tests.edits import Edits
 
 OPERATOR = "sums"
@@ -114,7 +114,7 @@ class Driver:
         self.last = self.journal.newest_commit()
         if self.last is not None:
             for epoch in range(max(self.last.epoch - RECENT + 1, 0), self.last.epoch):
-                if self.storage.exists(f"commits/{epoch:012}.json"):
+                if self.storage.exists(commit_file(epoch)):
                     self.recent.append(self.journal.commit(epoch))
             self.recent.append(self.last)
             self.housekeeping.sweep(self.last)
@@ -241,6 +241,7 @@ class StateOfAJob(RuleBasedStateMachine):
         self.root = tempfile.mkdtemp(prefix="midstream-model-", dir="/tmp")
         self.model: Model = {}
         self.backup: tuple[str, str, int, Model] | None = None  # directory, job, groups, model
+        self.models: dict[str, Model] = {}  # commit id -> what it holds
         self.checked = True
         self.boots = 0
 
@@ -275,6 +276,12 @@ class StateOfAJob(RuleBasedStateMachine):
                 found.update(entries)
         return found
 
+    def committed(self) -> None:
+        """Remember what the newest commit holds."""
+        assert self.driver.last is not None
+        self.models[self.driver.last.id] = dict(self.model)
+        self.checked = False
+
     def check(self, cache: Cache, group: int) -> None:
         assert contents(cache.bring(group)) == self.expected(group)
 
@@ -287,20 +294,21 @@ class StateOfAJob(RuleBasedStateMachine):
             self.driver.commit(found)
             for user, entries in epoch.items():
                 self.model[user] = Edits(entries).applied_to(self.model.get(user, {}))
+            self.committed()
             snapshots = set()
-        self.checked = False
 
     @rule(drawn=edits, host=hosts, snapshots=some_groups)
     def drop_an_epoch(self, drawn: Drawn, host: str, snapshots: set[int]) -> None:
         self.driver.run(as_entries(drawn), self.driver.cache(self.host(host), in_place=False), snapshots)
 
-    @rule(count=st.integers(1, 4))
-    def snapshot_everything_and_be_idle(self, count: int) -> None:
+    @rule(count=st.integers(1, 4), snapshots=st.just({0, 1, 2, 3}) | some_groups)
+    def be_idle(self, count: int, snapshots: set[int]) -> None:
         """Let retention delete all that it may."""
         for _ in range(count):
             cache = self.driver.cache(self.host("one"), in_place=False)
-            self.driver.commit(self.driver.run({}, cache, {0, 1, 2, 3}))
-        self.checked = False
+            self.driver.commit(self.driver.run({}, cache, snapshots))
+            self.committed()
+            snapshots = set()
 
     @rule(host=hosts, groups=some_groups, in_place=st.booleans())
     def bring(self, host: str, groups: set[int], in_place: bool) -> None:
@@ -365,7 +373,7 @@ class StateOfAJob(RuleBasedStateMachine):
         if driver.last is not None:
             copy = self.new("backup")
             shutil.copytree(driver.checkpoint, copy)
-            self.backup = (copy, driver.job, driver.groups, {user: dict(e) for user, e in self.model.items()})
+            self.backup = (copy, driver.job, driver.groups, dict(self.model))
 
     @precondition(lambda self: self.backup is not None)
     @rule()
@@ -377,8 +385,23 @@ class StateOfAJob(RuleBasedStateMachine):
         shutil.rmtree(checkpoint)
         shutil.copytree(copy, checkpoint)
         self.driver = Driver(checkpoint, job, groups, self.driver.keep)
-        self.model = {user: dict(entries) for user, entries in model.items()}
-        self.checked = False
+        self.model = dict(model)
+        self.committed()
+
+    @precondition(lambda self: self.driver.last is not None)
+    @rule(epochs=st.integers(1, 2))
+    def go_back_to_a_kept_epoch(self, epochs: int) -> None:
+        """By hand: the newest records are deleted; as many epochs as are kept stay restorable."""
+        driver = self.driver
+        assert driver.last is not None
+        target = driver.last.epoch - epochs
+        if epochs < driver.keep and driver.storage.exists(commit_file(target)):
+            for epoch in range(target + 1, driver.last.epoch + 1):
+                driver.storage.delete(commit_file(epoch))
+            self.restart()
+            assert self.driver.last is not None
+            self.model = dict(self.models[self.driver.last.id])
+            self.committed()
 
     @precondition(lambda self: self.driver.last is not None)
     @rule(groups=st.integers(1, 4))
@@ -390,7 +413,8 @@ class StateOfAJob(RuleBasedStateMachine):
         self.close(scratch)
         shutil.rmtree(scratch)
         shutil.rmtree(before)
-        self.backup, self.checked = None, False
+        self.backup = None
+        self.committed()
 
     # --- what always holds ---
 

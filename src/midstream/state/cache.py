@@ -58,6 +58,7 @@ class Cache:
     _logs: dict[str, Log] = field(default_factory=dict)
     _known: dict[int, LogsOf | None] = field(default_factory=dict)  # epoch -> its logs, None: its record is gone
     _snapshots: tuple[SnapshotRef | None, ...] | None = None  # as the newest record names them, read when needed
+    _listed: frozenset[int] | None = None  # the epochs that have a record, listed when needed
 
     def __post_init__(self) -> None:
         self._known.update((epoch.epoch, epoch) for epoch in self.head.recent)
@@ -197,41 +198,41 @@ class Cache:
                         os.unlink(file)
 
     def _since(self, group: int, version: Version | None) -> list[LogsOf] | None:
-        """List the epochs after a version, up to the group's last change; `None` if it is not of this history."""
+        """List the epochs after a version, up to the group's last change; `None` if they do not lead from it there."""
         wanted = self.head.changed[group]
         last = wanted[0] if wanted is not None else -1
-        snapshot = None
-        if version is None or self._logs_of(version.epoch) is None:
-            snapshot = self._snapshot_of(group)
-        if version is None:
-            if snapshot is not None:
-                return None  # the change logs before the snapshot may be gone
-            return self._recorded(-1, last)
+        if version is None:  # where there is a snapshot, the change logs before it may be gone
+            return self._recorded(-1, last) if self._snapshot_of(group) is None else None
         if version.job != self.head.job or version.epoch > self.head.epoch:
             return None
-        known = self._logs_of(version.epoch)
-        if known is None:  # its record is gone: only the snapshot that the newest record names is of this history
-            if snapshot is None or (snapshot.epoch, snapshot.commit) != (version.epoch, version.commit):
-                return None
-            return self._recorded(version.epoch, last)
-        if known.commit != version.commit:
+        at = self._logs_of(version.epoch)
+        if at is not None and at.commit != version.commit:
             return None
         found = [self._logs_of(epoch) for epoch in range(version.epoch + 1, last + 1)]
-        return None if None in found else [logs for logs in found if logs is not None]
+        if at is not None and None not in found:
+            return [logs for logs in found if logs is not None]
+        snapshot = self._snapshot_of(group)  # since it, nothing that changed the group is gone
+        if snapshot is None or version.epoch < snapshot.epoch or (at is None and version.commit != snapshot.commit):
+            return None
+        return self._recorded(version.epoch, last)
 
     def _recorded(self, after: int, last: int) -> list[LogsOf]:
         """The epochs that have a record: what restoring a group needs is never deleted, so others do not matter."""
-        names = [name for name in Storage(self.head.checkpoint).list(COMMITS) if name.endswith(".json")]
-        found = [self._logs_of(epoch) for epoch in map(epoch_of, names) if after < epoch <= last]
+        found = [self._logs_of(epoch) for epoch in sorted(self._epochs()) if after < epoch <= last]
         return [logs for logs in found if logs is not None]
+
+    def _epochs(self) -> frozenset[int]:
+        if self._listed is None:
+            names = Storage(self.head.checkpoint).list(COMMITS)
+            self._listed = frozenset(epoch_of(name) for name in names if name.endswith(".json"))
+        return self._listed
 
     def _logs_of(self, epoch: int) -> LogsOf | None:
         if epoch not in self._known:
-            try:
+            self._known[epoch] = None
+            if epoch in self._epochs():
                 record = Journal(Storage(self.head.checkpoint)).commit(epoch)
                 self._known[epoch] = logs_of(record, self.head.operator)
-            except FileNotFoundError:
-                self._known[epoch] = None
         return self._known[epoch]
 
     def _log(self, path: str) -> Log:

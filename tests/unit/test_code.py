@@ -1,0 +1,280 @@
+"""User code as a value: its digest tells whether it does the same, its pickle is the text that was captured."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pickle
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from midstream import code
+from midstream.code import Code, capture, load
+from midstream.errors import PlanError
+
+Module = Callable[..., Any]
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Module]:
+    """Give a function that writes (or edits) a module of the user's and imports it."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    made: set[str] = set()
+
+    def module(text: str, name: str = "users_own") -> Any:
+        (tmp_path / f"{name}.py").write_text(textwrap.dedent(text))
+        made.add(name)
+        importlib.invalidate_caches()
+        sys.modules.pop(name, None)
+        import linecache
+
+        linecache.clearcache()
+        return importlib.import_module(name)
+
+    yield module
+    for name in made:
+        sys.modules.pop(name, None)
+
+
+def digest(thing: Any) -> str:
+    return capture(thing, what="it", shipped=True).digest
+
+
+# --- the digest -----------------------------------------------------------------------------------------------------
+
+FUNCTION = """
+    LIMIT = 5
+    TABLE = {"a": 1}
+
+    def helper(x):
+        return x + 1
+
+    def function(x, step=1):
+        return helper(x) * LIMIT + step + TABLE["a"]
+"""
+
+CLASS = """
+    LIMIT = 5
+
+    def helper(x):
+        return x + 1
+
+    class Base:
+        def factor(self):
+            return 2
+
+    class Function(Base):
+        def __init__(self, start=0):
+            self.start = start
+
+        def process(self, x):
+            return helper(x) * LIMIT + self.start + self.factor()
+"""
+
+
+def function_of(module: Module, text: str) -> Any:
+    return module(text).function
+
+
+def instance_of(module: Module, text: str, *arguments: Any) -> Any:
+    return module(text).Function(*arguments)
+
+
+def test_the_digest_is_the_same_when_the_same_text_is_defined_again(module: Module):
+    assert digest(function_of(module, FUNCTION)) == digest(function_of(module, FUNCTION))
+    assert digest(instance_of(module, CLASS)) == digest(instance_of(module, CLASS))
+
+
+def test_the_digest_does_not_depend_on_the_file_or_the_line(module: Module):
+    moved = module("# a comment\n\n" + textwrap.dedent(FUNCTION), "elsewhere").function
+    assert digest(function_of(module, FUNCTION)) == digest(moved)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("* LIMIT", "* LIMIT * 2"),
+        ("LIMIT = 5", "LIMIT = 6"),
+        ('{"a": 1}', '{"a": 2}'),
+        ("step=1", "step=2"),
+        ("x + 1", "x + 2"),
+    ],
+    ids=["text", "global", "table", "default", "helper"],
+)
+def test_the_digest_of_a_function_changes_with_what_it_does(module: Module, before: str, after: str):
+    assert before in FUNCTION
+    changed = digest(function_of(module, FUNCTION.replace(before, after)))
+    assert digest(function_of(module, FUNCTION)) != changed
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [("* LIMIT", "* LIMIT * 2"), ("LIMIT = 5", "LIMIT = 6"), ("x + 1", "x + 2"), ("return 2", "return 3")],
+    ids=["text", "global", "helper", "inherited"],
+)
+def test_the_digest_of_an_object_changes_with_what_it_does(module: Module, before: str, after: str):
+    assert before in CLASS
+    changed = digest(instance_of(module, CLASS.replace(before, after)))
+    assert digest(instance_of(module, CLASS)) != changed
+
+
+def test_the_digest_of_an_object_changes_with_its_attributes(module: Module):
+    digests = {digest(instance_of(module, CLASS, start)) for start in (0, 1, 0)}
+    assert len(digests) == 2
+
+
+def test_the_digest_changes_with_the_closure():
+    def adding(amount: Any) -> Callable[[int], Any]:
+        return lambda x: x + amount
+
+    assert digest(adding(1)) == digest(adding(1))
+    assert len({digest(adding(amount)) for amount in (1, 2, "1", None, (1, 2), [1], {"a": 1}, b"1", 1.0)}) == 9
+
+
+def test_the_digest_of_code_that_calls_itself_ends(module: Module):
+    text = """
+        def even(n):
+            return n == 0 or odd(n - 1)
+
+        def odd(n):
+            return n != 0 and even(n - 1)
+    """
+    both = module(text)
+    assert digest(both.even) != digest(both.odd)
+    assert digest(both.even) == digest(module(text).even)
+
+
+def test_code_that_uses_a_name_which_is_not_bound_yet_has_a_digest():
+    def outer() -> Code:
+        def function() -> int:
+            return later()
+
+        found = capture(function, what="it", shipped=True)
+
+        def later() -> int:
+            return 1
+
+        return found
+
+    assert outer().digest
+
+
+def test_what_is_not_plain_is_left_out_of_the_digest():
+    def using(thing: object) -> Callable[[], object]:
+        return lambda: thing
+
+    assert digest(using(Path("a"))) == digest(using(Path("b")))
+
+
+# --- there and back -------------------------------------------------------------------------------------------------
+
+
+def kept(captured: Code) -> Code:
+    """As read from a checkpoint by another process: the key is not known there."""
+    text = msgspec.json.encode(captured)
+    return msgspec.structs.replace(msgspec.json.decode(text, type=Code), key=os.urandom(8).hex())
+
+
+def test_where_it_was_captured_code_is_the_object_itself():
+    function = lambda x: x  # noqa: E731
+    assert load(capture(function, what="it", shipped=True)) is function
+
+
+def test_code_says_its_name_and_text(module: Module):
+    captured = capture(function_of(module, FUNCTION), what="it", shipped=True)
+    assert captured.name == "users_own.function"
+    assert captured.source.startswith("def function(x, step=1):")
+    assert captured.python == ".".join(map(str, sys.version_info[:3]))
+
+
+def test_code_from_a_checkpoint_does_the_same():
+    amount = 3
+    loaded = load(kept(capture(lambda x: x + amount, what="it", shipped=True)))
+    assert loaded(4) == 7
+
+
+def test_code_of_a_module_is_kept_with_the_text_that_it_had(module: Module):
+    first = capture(function_of(module, FUNCTION), what="it", shipped=True)
+    second = capture(function_of(module, FUNCTION.replace("x + 1", "x + 100")), what="it", shipped=True)
+    assert (load(kept(first))(1), load(kept(second))(1)) == (12, 507)
+
+
+def run_elsewhere(pickled: bytes | None, expression: str, directory: Path) -> str:
+    """Evaluate an expression over unpickled code in a process that does not know the user's modules."""
+    (directory / "code.pickle").write_bytes(pickled or b"")
+    script = f"import pickle; thing = pickle.load(open('code.pickle', 'rb')); print({expression})"
+    command = [sys.executable, "-c", script]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_code_runs_where_the_modules_of_the_user_are_not(module: Module, tmp_path_factory: pytest.TempPathFactory):
+    module("def deepest(x):\n    return x * 10\n", "deep")
+    module("from deep import deepest\n\ndef helper(x):\n    return deepest(x) + 1\n", "helpers")
+    text = """
+        from helpers import helper
+
+        class Function:
+            def process(self, x):
+                return helper(x)
+
+        def function(x):
+            return helper(x)
+    """
+    own = module(text)
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    one, other = (capture(thing, what="it", shipped=True) for thing in (own.function, own.Function()))
+    assert run_elsewhere(one.pickled, "thing(2)", elsewhere) == "21"
+    assert run_elsewhere(other.pickled, "thing.process(2)", elsewhere) == "21"
+
+
+def test_capturing_leaves_the_way_modules_are_pickled_as_it_was(module: Module):
+    own = module(FUNCTION)
+    capture(own.function, what="it", shipped=True)
+    assert b"users_own" in pickle.dumps(own.function)
+    assert pickle.loads(pickle.dumps(own.function)) is own.function
+
+
+# --- what cannot be kept --------------------------------------------------------------------------------------------
+
+
+def test_code_that_must_be_shipped_and_cannot_be_pickled_is_refused():
+    lock = threading.Lock()
+    with pytest.raises(
+        PlanError, match=r"the function of 'sums' cannot be sent to the executors: TypeError: .*lock"
+    ) as e:
+        capture(lambda: lock, what="the function of 'sums'", shipped=True)
+    assert "make it inside the function" in str(e.value)
+
+
+def test_code_that_stays_in_the_driver_need_not_be_picklable():
+    lock = threading.Lock()
+    captured = capture(lambda: lock, what="it", shipped=False)
+    assert captured.pickled is None
+    assert load(captured)() is lock
+    with pytest.raises(PlanError, match="could not be kept in the checkpoint and is not in this script"):
+        load(kept(captured))
+
+
+def test_code_that_cannot_be_loaded_says_which_python_kept_it():
+    captured = capture(lambda: 1, what="it", shipped=True)
+    broken = msgspec.structs.replace(kept(captured), pickled=b"\x80\x05broken", python="3.9.1", name="users.function")
+    with pytest.raises(PlanError, match=r"'users.function', kept by Python 3\.9\.1, cannot be loaded by Python"):
+        load(broken)
+
+
+def test_code_is_unpickled_once_per_process():
+    loaded = kept(capture(lambda: 1, what="it", shipped=True))
+    assert load(loaded) is load(loaded)
+    assert loaded.key in code._live

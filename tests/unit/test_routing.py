@@ -1,0 +1,40 @@
+"""Every group has one slot, and slots have about the same number of groups."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from midstream.routing import Routing
+
+
+@given(st.integers(1, 300), st.data())
+def test_an_even_routing_gives_every_group_one_slot_and_every_slot_its_share(groups: int, data: st.DataObject):
+    slots = data.draw(st.integers(1, groups))
+    routing = Routing.even(groups, slots)
+    owned = [routing.groups_of(slot) for slot in range(slots)]
+    assert sorted(group for part in owned for group in part) == list(range(groups))
+    assert all(routing.owners[group] == slot for slot, part in enumerate(owned) for group in part)
+    assert all(list(part) == sorted(part) for part in owned)
+    sizes = Counter(routing.owners).values()
+    assert len(routing.owners) == groups
+    assert max(sizes) - min(sizes) <= 1
+
+
+def test_the_same_numbers_give_the_same_routing():
+    assert Routing.even(128, 7) == Routing.even(128, 7)
+
+
+@pytest.mark.parametrize(("groups", "slots"), [(4, 5), (4, 0), (4, -1), (0, 1)])
+def test_more_slots_than_groups_or_none_are_refused(groups: int, slots: int):
+    with pytest.raises(
+        ValueError, match=rf"slots must lie between 1 and the number of groups \({groups}\), not {slots}"
+    ):
+        Routing.even(groups, slots)
+
+
+def test_a_slot_that_is_not_there_owns_nothing():
+    assert Routing.even(4, 2).groups_of(2) == ()
