@@ -224,8 +224,8 @@ def test_a_restored_group_leaves_no_files_of_its_former_copies(history: History)
     for in_place in (True, False, True, False):
         cache = history.cache(in_place=in_place)
         cache._restore(0)
-        names = sorted(os.listdir(cache.directory))
-        assert names[-1] == "0.current"
+        names = os.listdir(cache.directory)
+        assert "0.current" in names
         layered = 4 if in_place else 3  # the pointer, the link, the layer, its lock; or the pointer, the file, its lock
         assert len(names) == layered
         open_files = [path for path in lmdb_store._open if path.startswith(cache.directory)]

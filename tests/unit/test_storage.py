@@ -1,0 +1,125 @@
+"""The durable store on a local disk: files are whole or not there, and every name has its place."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from midstream import storage as layout
+from midstream.errors import CheckpointError
+from midstream.storage import Storage
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> Storage:
+    """Give a directory that does not exist yet."""
+    return Storage.at(tmp_path / "checkpoint")
+
+
+@pytest.mark.parametrize(
+    ("location", "root"),
+    [
+        ("/data/job", "/data/job"),
+        ("/data/job/", "/data/job"),
+        ("file:///data/job", "/data/job"),
+        ("file:/data/job/", "/data/job"),
+        (Path("/data/job"), "/data/job"),
+        ("s3://bucket/job/", "s3://bucket/job"),
+        ("hdfs://host:9000/job", "hdfs://host:9000/job"),
+    ],
+)
+def test_a_directory_is_a_path_or_a_uri(location: Any, root: str):
+    assert Storage.at(location).root == root
+
+
+def test_a_relative_path_is_below_the_working_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.chdir(tmp_path)
+    assert Storage.at("job").root == str(tmp_path / "job")
+
+
+@pytest.mark.parametrize(
+    ("root", "address"),
+    [
+        ("/data", "file:///data/a/b"),
+        ("s3://bucket", "s3a://bucket/a/b"),
+        ("gcs://bucket", "gs://bucket/a/b"),
+        ("hdfs://h", "hdfs://h/a/b"),
+    ],
+)
+def test_spark_knows_a_file_under_its_own_address(root: str, address: str):
+    assert Storage(root).for_spark("a", "b") == address
+
+
+def test_what_is_written_is_read_back_in_directories_that_are_made_on_the_way(storage: Storage):
+    for content in (b"one", memoryview(b"two"), bytearray(b"three")):
+        storage.write("a/b/c", content)
+        assert storage.read("a/b/c") == bytes(content) == storage.buffer("a/b/c").to_pybytes()
+    storage.write("a/b/c", b"")
+    assert storage.read("a/b/c") == b""
+    storage.write_new("x/y", b"new")
+    assert storage.read("x/y") == b"new"
+    assert (storage.list("a/b"), storage.list("x"), storage.list("nowhere")) == (["c"], ["y"], [])
+
+
+def test_a_write_that_fails_leaves_what_was_there_and_nothing_else(storage: Storage, monkeypatch: pytest.MonkeyPatch):
+    storage.write("record", b"old")
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    for step in ("fsync", "replace"):
+        monkeypatch.setattr(os, step, fail)
+        with pytest.raises(OSError, match="Input/output"):
+            storage.write("record", b"new")
+        monkeypatch.undo()
+        assert storage.read("record") == b"old"
+        assert storage.list("") == ["record"]
+
+
+def test_a_full_disk_is_said_with_the_file_and_what_to_do(storage: Storage, monkeypatch: pytest.MonkeyPatch):
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(CheckpointError, match=r"the disk is full: .*/logs/x could not be written. Free some space"):
+        storage.write_new("logs/x", b"content")
+
+
+def test_what_is_deleted_is_gone_and_may_be_deleted_again(storage: Storage):
+    for path in ("a/b/c", "a/b/d", "a/e"):
+        storage.write(path, b"x")
+    storage.delete("a/e")
+    storage.delete("a/b")
+    storage.delete("a/b")
+    assert storage.list("a") == []
+    assert not storage.exists("a/b/c")
+
+
+def test_a_link_is_deleted_and_not_what_it_points_to(storage: Storage, tmp_path: Path):
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "file").touch()
+    storage.write("x", b"")
+    os.symlink(tmp_path / "precious", storage.path("link"))
+    storage.delete("link")
+    assert (tmp_path / "precious" / "file").exists()
+
+
+def test_an_uploaded_file_is_gone_from_where_it_was_and_can_be_downloaded(storage: Storage, tmp_path: Path):
+    (tmp_path / "local").write_bytes(b"content")
+    storage.upload(str(tmp_path / "local"), "snapshots/7/file")
+    assert not (tmp_path / "local").exists()
+    storage.download("snapshots/7/file", str(tmp_path / "copy"))
+    assert (tmp_path / "copy").read_bytes() == b"content" == storage.read("snapshots/7/file")
+
+
+def test_the_names_of_epochs_sort_as_the_epochs_do():
+    epochs = [0, 9, 10, 99, 12_345]
+    assert sorted(map(layout.commit_file, epochs)) == [layout.commit_file(epoch) for epoch in epochs]
+    assert [layout.epoch_of(os.path.basename(layout.journal_file(epoch))) for epoch in epochs] == epochs
+    assert sorted(map(layout.plan_file, (2, 10, 1))) == [layout.plan_file(version) for version in (1, 2, 10)]
+    assert layout.log_directory("sums", 3, "run").startswith(layout.log_directory("sums", 3) + "/")
+    assert layout.snapshot_directory("sums", 3).startswith(layout.snapshot_directory("sums") + "/")
