@@ -243,6 +243,8 @@ class Engine:
         missing = [slot for slot in range(run.routing.slots) if slot not in found]
         if missing:
             raise CheckpointError(f"operator {id!r}: no report of slots {missing} in epoch {flow.epoch}")
+        directory = layout.log_directory(id, flow.epoch, flow.run)
+        self.journal.storage.sync(directory, directory.rsplit("/", 1)[0], directory.rsplit("/", 2)[0])
         return [found[slot] for slot in sorted(found)]
 
     def _collect(self, id: str, flow: Dataflow) -> dict[int, tuple[str, Report]]:

@@ -74,6 +74,10 @@ class Housekeeping:
         """After a restart: delete what no record names — runs that never committed, snapshots nobody counts."""
         records = [layout.epoch_of(n) for n in self._storage.list(layout.COMMITS) if n.endswith(".json")]
         self._epochs = sorted(records)
+        for directory in (layout.COMMITS, layout.JOURNAL):
+            for name in self._storage.list(directory):
+                if name.endswith(".tmp"):
+                    self._storage.delete(f"{directory}/{name}")
         named: set[str] = set()
         for epoch in self._epochs:
             self._kept.append(self._journal.commit(epoch))

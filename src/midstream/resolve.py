@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import DoubleType, FloatType, MapType, StructField, StructType
+from pyspark.sql.types import ArrayType, DoubleType, FloatType, MapType, StructField, StructType
 
 from midstream import code
 from midstream import plan as p
@@ -202,6 +202,11 @@ def _keyed(
     for field in keys:
         if isinstance(field.dataType, MapType) or "map<" in field.dataType.simpleString():
             raise PlanError(f"operator {operator.id!r}: column {field.name!r} holds a map and cannot be a key")
+        if isinstance(field.dataType, (ArrayType, StructType)):
+            raise PlanError(
+                f"operator {operator.id!r}: column {field.name!r} is {field.dataType.simpleString()} and cannot be a "
+                "key; key by its parts, or by to_json of it"
+            )
     watermarks = tuple(o.id for o in found.plan.upstream(operator.inputs[0]) if isinstance(o, p.Watermark))
     types = {field.name: field.dataType.simpleString() for field in schema}
     compiled = state_types = None

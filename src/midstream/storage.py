@@ -93,6 +93,12 @@ class Storage:
                 raise
         raise CheckpointError(f"the directory of {target} vanishes while it is written")
 
+    def sync(self, *directories: str) -> None:
+        """Make the names in directories durable, where the store is a local disk."""
+        if self.is_local:
+            for directory in directories:
+                _sync(self.path(directory))
+
     def read(self, path: str) -> bytes:
         """Read a whole file."""
         if self.is_local:

@@ -54,6 +54,16 @@ def test_an_unknown_key_column_is_refused_with_the_columns_there_are(spark: Spar
         testing.run(spark, build, rows=ROWS)
 
 
+@pytest.mark.parametrize("type", ["array<long>", "struct<a: long>", "map<string, long>"])
+def test_a_nested_key_is_refused(spark: SparkSession, type: str) -> None:
+    def build(flow: ms.Flow, rows: ms.Stream) -> None:
+        nested = rows.transform("nest", lambda df: df.selectExpr(f"cast(null as {type}) as k"))
+        nested.key_by("k").aggregate("sums", n=ms.count()).sink("out", ms.sinks.memory())
+
+    with pytest.raises(ms.PlanError, match=r"column 'k' .* cannot be a key"):
+        testing.run(spark, build, rows=ROWS)
+
+
 @pytest.mark.parametrize(
     ("row", "message"),
     [
