@@ -22,10 +22,12 @@ demo: $(RUN)  ## set up and run a live job on generated bids (about two minutes)
 	@$(WITH_JAVA) $(BIN)/midstream demo
 
 test: $(DEV)  ## set up and run the test suite and the examples in the docstrings
-	@$(WITH_JAVA) $(BIN)/pytest -m "not slow" && $(BIN)/pytest --doctest-modules src/midstream
+	@$(BIN)/pytest tests/unit && $(BIN)/pytest --doctest-modules src/midstream
+	@$(WITH_JAVA) $(BIN)/pytest -m "not slow" --ignore=tests/unit
 
 test-all: check $(DEV)  ## the checks and every test, the slow ones too
-	@$(WITH_JAVA) $(BIN)/pytest && $(BIN)/pytest --doctest-modules src/midstream
+	@$(BIN)/pytest tests/unit && $(BIN)/pytest --doctest-modules src/midstream
+	@$(WITH_JAVA) $(BIN)/pytest --ignore=tests/unit
 
 check: $(DEV)  ## lint, format, types, layers: what CI runs before the tests
 	@$(BIN)/ruff check .

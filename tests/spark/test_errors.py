@@ -233,7 +233,7 @@ def test_a_function_that_failed_is_replaced_by_a_fixed_one_and_the_epoch_is_run_
     assert run(Fails(), 1) == [(1, 2)]
     with pytest.raises(ms.JobError, match="ZeroDivisionError"):
         run(Fails(), 2)
-    with pytest.raises(ms.PlanError, match=r"the state of operator 'sums' is stored .*value total long"):
+    with pytest.raises(ms.PlanError, match=r"the state of operator 'sums' is .*ttl"):
         run(Forgets(), 2, on_drift="apply")
     assert run(Fixed(), 3, on_drift="apply") == [(1, 2), (1, 4)]
 
