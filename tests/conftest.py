@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
@@ -23,3 +24,16 @@ def spark() -> Iterator[SparkSession]:
     )
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def undisturbed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Counter[str]]:
+    """Give what the job of the fault tests leaves when nothing goes wrong."""
+    from tests.faults import workload
+
+    root = str(tmp_path_factory.mktemp("undisturbed"))
+    job = workload.start(spark, root)
+    job.await_termination()
+    found = workload.outcome(job, root)
+    assert all(found.values()), "the workload must leave rows everywhere"
+    return found

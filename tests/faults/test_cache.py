@@ -22,14 +22,6 @@ from tests.faults import workload
 SHORT = 2  # epochs before the fault
 
 
-@pytest.fixture(scope="module")
-def undisturbed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Counter[str]]:
-    root = str(tmp_path_factory.mktemp("undisturbed"))
-    job = workload.start(spark, root)
-    job.await_termination()
-    return workload.outcome(job, root)
-
-
 def stores(root: str) -> list[Path]:
     found = [path for path in Path(root, "cache").rglob("*.mdb") if path.is_file()]
     assert found, "there must be a cache to disturb"

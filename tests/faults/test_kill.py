@@ -26,16 +26,6 @@ POINTS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def undisturbed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Counter[str]]:
-    root = str(tmp_path_factory.mktemp("undisturbed"))
-    job = workload.start(spark, root)
-    job.await_termination()
-    found = workload.outcome(job, root)
-    assert all(found.values()), "the workload must leave rows everywhere"
-    return found
-
-
 @pytest.mark.parametrize(("kind", "what", "epoch"), POINTS, ids=[f"{k}-{w}-{e}" for k, w, e in POINTS])
 def test_a_killed_driver_loses_and_repeats_nothing(
     spark: SparkSession,

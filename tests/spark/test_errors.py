@@ -272,14 +272,6 @@ def damage(path: Path, how: str) -> None:
         path.unlink()
 
 
-@pytest.fixture(scope="module")
-def undisturbed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Counter[str]]:
-    root = str(tmp_path_factory.mktemp("undisturbed"))
-    job = workload.start(spark, root)
-    job.await_termination()
-    return workload.outcome(job, root)
-
-
 @pytest.mark.parametrize(
     ("what", "how"),
     [("log", "cut"), ("log", "gone"), ("snapshot", "flipped"), ("snapshot", "cut"), ("snapshot", "gone")],
