@@ -6,6 +6,7 @@ streaming DataFrame belongs to the session that made it.
 
 from __future__ import annotations
 
+import ast
 import datetime
 import math
 from collections.abc import Callable, Iterator
@@ -276,17 +277,29 @@ def _with_defaults(plan: Plan, convert: Callable[[StateField], Any]) -> Plan:
 
 
 def _shown(field: StateField) -> str | None:
-    if field.default is None:
+    """Write a default as a Python literal, or as its kind and text: nothing that is read from a plan is run."""
+    value = field.default
+    if value is None:
         return None
-    text = repr(field.default)
-    try:
-        if repr(_read(msgspec.structs.replace(field, default=text))) == text:
-            return text
-    except Exception:
-        pass
-    raise PlanError(f"the default of state {field.name!r}, {text}, cannot be kept: use a plain Python value")
+    if isinstance(value, (bool, int, str, bytes, tuple)) or (isinstance(value, float) and math.isfinite(value)):
+        return repr(value)
+    for kind, (type, write, _) in _KINDS.items():
+        if isinstance(value, type):
+            return f"{kind} {write(value)}"
+    raise PlanError(f"the default of state {field.name!r}, {value!r}, cannot be kept: use a plain Python value")
 
 
 def _read(field: StateField) -> Any:
-    known = {"inf": math.inf, "nan": math.nan, "Decimal": Decimal, "datetime": datetime}
-    return None if field.default is None else eval(field.default, {"__builtins__": {}, **known})
+    if field.default is None:
+        return None
+    kind, _, text = field.default.partition(" ")
+    return _KINDS[kind][2](text) if kind in _KINDS else ast.literal_eval(field.default)
+
+
+# kind -> (type, to text, from text); a moment is a date too, so it comes first
+_KINDS: dict[str, tuple[Any, Callable[[Any], str], Callable[[str], Any]]] = {
+    "float": (float, repr, float),  # infinities and NaN
+    "decimal": (Decimal, str, Decimal),
+    "datetime": (datetime.datetime, datetime.datetime.isoformat, datetime.datetime.fromisoformat),
+    "date": (datetime.date, datetime.date.isoformat, datetime.date.fromisoformat),
+}

