@@ -41,7 +41,8 @@ class KeyedRun:
     head: Head
     epoch: Epoch
     routing: Routing
-    combine: bool  # fold rows in the JVM before the shuffle
+    combine: bool  # fold rows in the JVM before they go to Python
+    markers: bool  # make slots without rows run too; left out where all are expected to have rows, for a task less
 
 
 @dataclass(slots=True)
@@ -72,6 +73,12 @@ class Dataflow:
             self._frames[id] = frame
         return self._frames[id]
 
+    def run_alone(self, id: str) -> None:
+        """Run all slots of a keyed operator, to no sink."""
+        operator = self.resolved.plan[id]
+        assert isinstance(operator, (p.Process, p.Aggregate))
+        self._keyed(operator, markers=True).write.format("noop").mode("overwrite").save()
+
     def close(self) -> None:
         """Release what was persisted for the epoch."""
         for frame in self._persisted:
@@ -93,7 +100,7 @@ class Dataflow:
         if isinstance(operator, p.Source):
             return self.spark.sql(self._source(operator.id))
         if isinstance(operator, (p.Process, p.Aggregate)):
-            return self._keyed(operator, self._table(operator.inputs[0]))
+            return self._keyed(operator, markers=self.keyed[operator.id].markers)
         inputs = [self.frame(id) for id in operator.inputs]
         if isinstance(operator, p.Transform):
             result: DataFrame = code.load(operator.code)(inputs[0])
@@ -132,8 +139,9 @@ class Dataflow:
         self.frame(id).createOrReplaceTempView(view)
         return view
 
-    def _keyed(self, operator: p.Process | p.Aggregate, rows: str) -> DataFrame:
+    def _keyed(self, operator: p.Process | p.Aggregate, *, markers: bool) -> DataFrame:
         run, keyed = self.keyed[operator.id], self.resolved.keyed[operator.id]
+        rows = self._table(operator.inputs[0])
         common: dict[str, Any] = {
             "operator": operator.id,
             "head": run.head,
@@ -141,7 +149,7 @@ class Dataflow:
             "directory": log_directory(operator.id, self.epoch, self.run),
             "schema": _serialised(keyed.output),
             "keys": operator.keys,
-            "groups": tuple(run.routing.groups_of(slot) for slot in range(run.routing.slots)),
+            "routing": run.routing,
         }
         task: SlotTask
         if isinstance(operator, p.Aggregate):
@@ -160,42 +168,46 @@ class Dataflow:
                 order_by=operator.order_by,
                 key_schema=_serialised(arrow_schema(keyed.keys)),
             )
-        query = _placement(rows, operator, keyed, run.routing, columns, combine, self.epoch)
-        placed = self.spark.sql(query).repartitionById(run.routing.slots, SLOT)
-        return placed.mapInArrow(task, self.resolved.schemas[operator.id])
+        query = _placement(rows, operator, keyed, run, columns, combine=combine, markers=markers)
+        return self.spark.sql(query).mapInArrow(task, self.resolved.schemas[operator.id])
 
 
 def _placement(
     table: str,
     operator: p.Process | p.Aggregate,
     keyed: Keyed,
-    routing: Routing,
+    run: KeyedRun,
     columns: dict[str, str],
+    *,
     combine: bool,
-    epoch: int,
+    markers: bool,
 ) -> str:
-    """The query that gives rows their group and slot, and adds the marker row of each slot.
+    """The query that gives rows their group and slot, sends them to the task of their slot, and folds them there.
 
-    `group = pmod(xxhash64(key), groups)`, `slot = routing[group]`, all in the JVM. The markers make every slot run in
-    every epoch, rows or not, and know its own number: Spark's partition ids do not survive a union or a coalesce.
+    `group = pmod(xxhash64(key), groups)`, `slot = routing[group]`, all in the JVM, and one shuffle. Folding comes
+    after it: Spark sees that all rows of a key are in one place then, and folds in one pass. A slot's marker row makes
+    it run without rows too, and know its own number: Spark's partition ids do not survive a union or a coalesce.
     """
+    routing = run.routing
     keys = [quote(key) for key in operator.keys]
     hashed = [
         f"{key} + 0D" if is_float(keyed.input, name) else key for key, name in zip(keys, operator.keys, strict=True)
     ]
     group = f"cast(pmod(xxhash64({', '.join(hashed)}), {len(routing.owners)}L) as int)"
-    slot = f"get(array({', '.join(map(str, routing.owners))}), {GROUP})"
+    slot = f"get(array({', '.join(str(routing.tokens[owner]) for owner in routing.owners)}), {GROUP})"
+    located = f"select *, {group} as {GROUP}, {run.epoch.epoch}L as _epoch from {table}"
     selected = [f"{expression} as {quote(name)}" for name, expression in columns.items()]
-    located = f"select *, {group} as {GROUP}, {epoch}L as _epoch from {table}"
-    rows = f"select {', '.join([f'{slot} as {SLOT}', GROUP, *keys, *selected])} from ({located})"
-    if combine:
-        rows += f" group by {', '.join([GROUP, *keys])}"
-        rows = rows.replace(f"{slot} as {SLOT}", f"any_value({slot}) as {SLOT}", 1)
-    if isinstance(operator, p.Process):
-        rows = f"select {', '.join([f'{slot} as {SLOT}', GROUP, *selected])} from ({located})"
-    nulls = ", ".join(["null"] * (len(columns) + (0 if isinstance(operator, p.Process) else len(keys))))
-    marker = f"select cast(id as int), {MARKER}, {nulls} from range(0, {routing.slots}, 1, 1)"
-    return f"{rows} union all {marker}"
+    if isinstance(operator, p.Aggregate):
+        selected = keys + selected
+    sent = [*(quote(field.name) for field in keyed.input), "_epoch"] if combine else selected
+    rows = f"select {', '.join([f'{slot} as {SLOT}', GROUP, *sent])} from ({located})"
+    if markers:
+        token = f"get(array({', '.join(map(str, routing.tokens))}), cast(id as int))"
+        rows += f" union all select {token}, {MARKER}{', null' * len(sent)} from range(0, {routing.slots}, 1, 1)"
+    placed = f"select /*+ REPARTITION({routing.slots}, {SLOT}) */ * from ({rows})"
+    if not combine:
+        return placed
+    return f"select {', '.join([SLOT, GROUP, *selected])} from ({placed}) group by {', '.join([SLOT, GROUP, *keys])}"
 
 
 def _accumulators(compiled: Compiled, combine: bool) -> dict[str, str]:

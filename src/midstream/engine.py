@@ -42,7 +42,8 @@ T = TypeVar("T")
 END_OF_TIME = 253_402_300_799_000_000  # the watermark after the end of the input: 9999-12-31, in microseconds
 ATTEMPTS = 3  # runs of an epoch before its failure is the job's
 _RECENT = 8  # epochs whose logs are shipped with the tasks
-_COMBINE_BELOW = 0.5  # distinct keys per row below which rows are folded in the JVM before the shuffle
+_COMBINE_BELOW = 0.5  # distinct keys per row below which rows are folded in the JVM before they go to Python
+_BUSY = 100  # rows of every slot in the last epoch from which all slots are expected to have some in the next
 _OBSERVE_SECONDS = 5.0
 
 
@@ -90,6 +91,7 @@ class Engine:
     lock: threading.Lock = field(default_factory=threading.Lock)
     _recent: deque[Commit] = field(default_factory=lambda: deque(maxlen=_RECENT))
     _folds: dict[str, float] = field(default_factory=dict)  # operator -> distinct keys per row, last epoch
+    _least: dict[str, int] = field(default_factory=dict)  # operator -> rows of the slot that had fewest, last epoch
     _plans: dict[int, Resolved] = field(default_factory=dict)
     _configured: SparkSession | None = None
 
@@ -235,10 +237,10 @@ class Engine:
             flow.close()
 
     def _reports(self, flow: Dataflow, id: str, run: KeyedRun) -> list[tuple[str, Report]]:
-        """Collect one report per slot; run the operator on its own where Spark has pruned or cut it short."""
+        """Collect one report per slot; run the operator on its own where a slot had no rows or was left out."""
         found = self._collect(id, flow)
         if any(slot not in found for slot in range(run.routing.slots)):
-            flow.frame(id).write.format("noop").mode("overwrite").save()
+            flow.run_alone(id)
             found = self._collect(id, flow)
         missing = [slot for slot in range(run.routing.slots) if slot not in found]
         if missing:
@@ -312,7 +314,13 @@ class Engine:
             in_place=self.settings.in_place,
         )
         routing = Routing.even(self.groups, self.slots[id])
-        return KeyedRun(head, epoch, routing, combine=self._folds.get(id, 1.0) < _COMBINE_BELOW)
+        return KeyedRun(
+            head,
+            epoch,
+            routing,
+            combine=self._folds.get(id, 1.0) < _COMBINE_BELOW,
+            markers=bool(due) or self._least.get(id, 0) < _BUSY,
+        )
 
     def _watermark(self, resolved: Resolved, id: str, commit: Commit | None) -> int | None:
         """The watermark after a commit: the least over the watermark operators above, `None` while one has no rows."""
@@ -386,6 +394,7 @@ class Engine:
         for id, count in rows.items():
             if count:
                 self._folds[id] = keys[id] / count
+            self._least[id] = min(r.rows for _, r in outcome.reports[id])
         slowest: dict[str, float] = {}
         for found in outcome.reports.values():
             for _, report in found:

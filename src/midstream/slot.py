@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from midstream.errors import StateError
+from midstream.routing import Routing
 from midstream.state.cache import Cache, Head
 from midstream.state.changelog import LogWriter, Report
 from midstream.state.keys import KeyCodec
@@ -66,8 +67,7 @@ class SlotTask(ABC):
     directory: str  # where the change logs of this run of the epoch go
     schema: bytes  # Arrow schema of the output, serialised
     keys: tuple[str, ...]
-
-    groups: tuple[tuple[int, ...], ...]  # slot -> the groups it owns
+    routing: Routing
 
     comparable = True  # whether the stored bytes of two attempts are equal
 
@@ -78,19 +78,17 @@ class SlotTask(ABC):
         if not received:
             return
         rows = pa.Table.from_batches(received).combine_chunks().to_batches(max_chunksize=1 << 31)[0]
-        slots = np.unique(rows.column(SLOT).to_numpy())
+        found = np.unique(rows.column(SLOT).to_numpy())
         groups = rows.column(GROUP).to_numpy()
-        if len(slots) != 1 or not (groups == MARKER).any():
-            raise StateError(
-                f"operator {self.operator!r}: a task got rows of slots {slots.tolist()} and no marker of one"
-            )
+        if len(found) != 1:
+            raise StateError(f"operator {self.operator!r}: a task got rows of several slots: {found.tolist()}")
         real = groups != MARKER
         rows = rows.filter(pa.array(real))
-        work = Work(int(slots[0]), Cache(self.head))
+        work = Work(self.routing.tokens.index(int(found[0])), Cache(self.head))
         work.report = Report(operator=self.operator, slot=work.slot)
         work._clock = started
         work.lap("receive")
-        mine = frozenset(self.groups[work.slot])
+        mine = frozenset(self.routing.groups_of(work.slot))
         output = self.work(work, rows, groups[real].astype(np.int32), mine)
         for group in sorted(self.epoch.snapshots & mine):
             taken = work.cache.snapshot(group)

@@ -55,6 +55,7 @@ class Cache:
 
     head: Head
     restored: int = 0
+    directory: str = ""  # where the groups lie: apart for each job, each boot of the machine and each operator
     _logs: dict[str, Log] = field(default_factory=dict)
     _known: dict[int, LogsOf | None] = field(default_factory=dict)  # epoch -> its logs, None: its record is gone
     _snapshots: tuple[SnapshotRef | None, ...] | None = None  # as the newest record names them, read when needed
@@ -62,11 +63,7 @@ class Cache:
 
     def __post_init__(self) -> None:
         self._known.update((epoch.epoch, epoch) for epoch in self.head.recent)
-
-    @property
-    def directory(self) -> str:
-        """Where the groups lie: apart for each job, each boot of the machine and each operator."""
-        return os.path.join(self.head.cache, self.head.job, boot_id(), self.head.operator)
+        self.directory = os.path.join(self.head.cache, self.head.job, boot_id(), self.head.operator)
 
     def bring(self, group: int) -> GroupStore:
         """Take a group to the head of the committed history and open it."""

@@ -1,0 +1,74 @@
+"""Where rows go: to the task of their slot, whether all slots have rows or not."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import midstream as ms
+from midstream import dataflow, testing
+from midstream.routing import spark_hash, tokens
+from midstream.testing import batches
+
+MANY = [(key, 1) for key in range(1_000)]
+FEW = [(7, 1)]  # one of the two slots has no rows
+EPOCHS = (MANY, MANY, FEW, MANY, FEW, FEW, MANY)
+
+
+def test_we_hash_as_spark_does(spark: SparkSession) -> None:
+    hashes = spark.sql("select id, hash(cast(id as int)) as hashed from range(2000)").collect()
+    assert {row.id: row.hashed for row in hashes} == {number: spark_hash(number) for number in range(2_000)}
+
+
+@pytest.mark.parametrize("slots", [1, 2, 5, 16])
+def test_every_slot_has_a_partition_of_its_own(spark: SparkSession, slots: int) -> None:
+    values = ", ".join(f"({token})" for token in tokens(slots))
+    placed = spark.sql(f"select /*+ REPARTITION({slots}, token) */ * from values {values} as t(token)")
+    found = placed.selectExpr("token", "spark_partition_id() as partition").collect()
+    assert {row.partition: row.token for row in found} == dict(enumerate(tokens(slots)))
+
+
+class Count(ms.KeyedFunction):
+    n = ms.value("long", default=0)
+
+    def process(self, key: Any, rows: list[Any], ctx: ms.Context) -> Any:
+        self.n += len(rows)
+        yield key, self.n
+
+
+def counted(stream: ms.Stream, kind: str) -> ms.Stream:
+    keyed = stream.key_by("key")
+    if kind == "aggregate":
+        return keyed.aggregate("counts", n=ms.count())
+    return keyed.process("counts", Count(), schema="key long, n long")
+
+
+@pytest.mark.parametrize("kind", ["aggregate", "function"])
+def test_slots_that_run_out_of_rows_are_run_all_the_same(
+    spark: SparkSession, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone: list[int] = []  # epochs in which the operator was run on its own
+    really = dataflow.Dataflow.run_alone
+
+    def run_alone(self: dataflow.Dataflow, id: str) -> None:
+        alone.append(self.epoch)
+        really(self, id)
+
+    monkeypatch.setattr(dataflow.Dataflow, "run_alone", run_alone)
+
+    def build(flow: ms.Flow, rows: ms.Stream) -> None:
+        counted(rows, kind).sink("out", ms.sinks.memory())
+
+    result = testing.run(spark, build, rows=batches("key long, price long", *EPOCHS), state=True, end_of_input=False)
+    seen: Counter[int] = Counter()
+    expected: Counter[tuple[int, int]] = Counter()
+    for rows in EPOCHS:
+        touched = Counter(key for key, _ in rows)
+        seen += touched
+        expected.update((key, seen[key]) for key in touched)
+    assert Counter((row.key, row.n) for row in result.rows("out")) == expected
+    assert {row.key: row.n for row in result.state["counts"]["record"]} == dict(seen)
+    assert alone == [2, 4], "the first epoch in which a slot unexpectedly has no rows"
