@@ -14,6 +14,7 @@ from midstream.aggregates import (
     quantiles,
     sum,
 )
+from midstream.changes import add_sink, insert, remove, remove_sink, replace
 from midstream.errors import (
     CheckpointError,
     JobError,
@@ -28,6 +29,9 @@ from midstream.functions import Context, KeyedFunction, Timer, value
 from midstream.functions import list_of as list
 from midstream.functions import map_of as map
 from midstream.job import Job, Status
+from midstream.modification import Cut, Phase
+from midstream.modifications import Modification, ModificationError
+from midstream.operators import key_by, map_arrow, transform, watermark
 
 __version__ = "0.1.0"
 
@@ -35,12 +39,16 @@ __all__ = [
     "Aggregator",
     "CheckpointError",
     "Context",
+    "Cut",
     "Flow",
     "Job",
     "JobError",
     "KeyedFunction",
     "KeyedStream",
     "MidstreamError",
+    "Modification",
+    "ModificationError",
+    "Phase",
     "PlanError",
     "SchemaError",
     "SinkError",
@@ -49,20 +57,29 @@ __all__ = [
     "Stream",
     "Timer",
     "Trigger",
+    "add_sink",
     "aggregated",
     "approx_distinct",
     "available_now",
     "count",
     "every",
     "first",
+    "insert",
+    "key_by",
     "last",
     "list",
     "map",
+    "map_arrow",
     "max",
     "mean",
     "min",
     "quantiles",
+    "remove",
+    "remove_sink",
+    "replace",
     "sinks",
     "sum",
+    "transform",
     "value",
+    "watermark",
 ]

@@ -54,6 +54,7 @@ class Dataflow:
     epoch: int
     run: str
     keyed: dict[str, KeyedRun]
+    sources: tuple[str, ...]  # in the order of the tagged union
     observations: dict[str, Observation] = field(default_factory=dict)  # watermark operator -> greatest event time
     _frames: dict[str, DataFrame] = field(default_factory=dict)
     _persisted: list[DataFrame] = field(default_factory=list)
@@ -121,8 +122,7 @@ class Dataflow:
         raise AssertionError(f"{operator.id!r} has no output")
 
     def _source(self, id: str) -> str:
-        index = [source.id for source in self.resolved.plan.of(p.Source)].index(id)
-        return tagged.only(self._batch_view, index, self.resolved.schemas[id])
+        return tagged.only(self._batch_view, self.sources.index(id), self.resolved.schemas[id])
 
     @property
     def _batch_view(self) -> str:

@@ -50,6 +50,15 @@ class Rerun:
 
 
 @dataclass(frozen=True, slots=True)
+class Modifying:
+    """A modification comes to a phase: its record is about to be written, or is written. Told in its own thread."""
+
+    number: int
+    phase: str
+    written: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Progress:
     """The report of a committed epoch."""
 
@@ -64,5 +73,5 @@ class Progress:
     durations: dict[str, float] = field(default_factory=dict)  # seconds per step, and "total"
 
 
-Event = Before | After | Staged | Rerun | Progress
+Event = Before | After | Staged | Rerun | Modifying | Progress
 Listener = Callable[[Event], None]

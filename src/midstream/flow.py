@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from midstream import operators
 from midstream import plan as p
-from midstream.code import capture
 from midstream.durations import Duration, micros
 from midstream.errors import PlanError
-from midstream.functions import KeyedFunction, state_fields
+from midstream.functions import KeyedFunction
 from midstream.plan import AggregateSpec, AnyOperator, Plan
 
 if TYPE_CHECKING:
@@ -129,8 +129,7 @@ class Stream:
         Not promised: memory of earlier epochs. A function that aggregates, deduplicates, sorts or limits would see one
         epoch at a time, and is refused unless `per_epoch=True` says that this is meant.
         """
-        code = capture(function, what=f"the function of transform {id!r}", shipped=False)
-        return self.flow._add(p.Transform(id=id, inputs=(self.id,), code=code, per_epoch=per_epoch))
+        return self._then(operators.transform(function, per_epoch=per_epoch, id=id))
 
     def map_arrow(
         self,
@@ -140,13 +139,11 @@ class Stream:
         schema: str,
     ) -> Stream:
         """Apply a function to Arrow batches, on the executors."""
-        code = capture(function, what=f"the function of map_arrow {id!r}", shipped=True)
-        return self.flow._add(p.MapArrow(id=id, inputs=(self.id,), code=code, schema=schema))
+        return self._then(operators.map_arrow(function, schema=schema, id=id))
 
     def with_watermark(self, column: str, delay: Duration, *, id: str | None = None) -> Stream:
         """Declare the event-time column, and by how much rows may come late."""
-        name = id or f"{self.id}.watermark"
-        return self.flow._add(p.Watermark(id=name, inputs=(self.id,), column=column, delay=micros(delay)))
+        return self._then(operators.watermark(column, delay, id=id or f"{self.id}.watermark"))
 
     def union(self, id: str, *others: Stream) -> Stream:
         """Put this stream and others of its schema together."""
@@ -160,8 +157,10 @@ class Stream:
 
     def sink(self, id: str, sink: Sink) -> None:
         """Write the rows of this stream somewhere."""
-        code = capture(sink, what=f"sink {id!r}", shipped=False)
-        self.flow._add(p.Sink(id=id, inputs=(self.id,), code=code, describe=sink.describe()))
+        self._then(operators.sink(sink, id=id))
+
+    def _then(self, operator: AnyOperator) -> Stream:
+        return self.flow._add(msgspec.structs.replace(operator, inputs=(self.id,)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,29 +184,11 @@ class KeyedStream:
 
         Rows of a key come in the order of event time (or of `order_by`), ties in a stable order.
         """
-        if not isinstance(function, KeyedFunction):
-            hint = f"{function.__name__}()" if isinstance(function, type) else "an instance of a subclass"
-            raise PlanError(f"process {id!r} needs a KeyedFunction: write {hint}")
-        code = capture(function, what=f"the function of operator {id!r}", shipped=True)
-        order = (order_by,) if isinstance(order_by, str) else tuple(order_by)
-        operator = p.Process(
-            id=id,
-            inputs=(self.input,),
-            code=code,
-            keys=self.keys,
-            schema=schema,
-            state=state_fields(function),
-            order_by=order,
-            slots=slots,
-        )
-        return self.flow._add(operator)
+        keys = operators.key_by(*self.keys)
+        operator = keys.process(function, schema=schema, slots=slots, order_by=order_by, id=id)
+        return Stream(self.flow, self.input)._then(operator)
 
     def aggregate(self, id: str, *, slots: int = 0, **aggregates: AggregateSpec) -> Stream:
         """Keep declared aggregates per key, and give out the new values of the keys that had rows in an epoch."""
-        if not aggregates:
-            raise PlanError(f"aggregate {id!r} needs at least one, such as n=ms.count()")
-        specs = tuple(msgspec.structs.replace(spec, name=name) for name, spec in aggregates.items())
-        clash = sorted({spec.name for spec in specs} & set(self.keys))
-        if clash:
-            raise PlanError(f"aggregate {id!r}: {', '.join(clash)} is a key column; give the result another name")
-        return self.flow._add(p.Aggregate(id=id, inputs=(self.input,), keys=self.keys, aggregates=specs, slots=slots))
+        operator = operators.key_by(*self.keys).aggregate(slots=slots, id=id, **aggregates)
+        return Stream(self.flow, self.input)._then(operator)

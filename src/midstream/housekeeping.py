@@ -30,9 +30,19 @@ class Housekeeping:
         """Delete nothing until it is unpinned."""
         self._pinned += 1
 
+    @property
+    def is_pinned(self) -> bool:
+        """Whether nothing may be deleted."""
+        return self._pinned > 0
+
     def unpin(self) -> None:
         """Allow deletions again."""
         self._pinned -= 1
+
+    def forget(self, operator: str) -> None:
+        """Know nothing of an operator any more."""
+        self._logged.pop(operator, None)
+        self._snapshots.pop(operator, None)
 
     def snapshots_due(self, operator: str, state: OperatorState, epoch: int) -> list[int]:
         """Choose the groups to snapshot in an epoch."""

@@ -17,16 +17,19 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from midstream import code
+from midstream import changes, code
 from midstream import plan as p
 from midstream import storage as layout
+from midstream.changes import Change
+from midstream.durations import Duration, micros
 from midstream.engine import Engine, Settings, StopRequestedError
 from midstream.errors import CheckpointError, PlanError
 from midstream.events import Event, Progress
 from midstream.failures import explained
 from midstream.flow import Flow, Trigger
 from midstream.java import require_java
-from midstream.journal import Identity, Journal, Lease
+from midstream.journal import Journal, Lease
+from midstream.modifications import Modification, Modifications
 from midstream.plan import Plan
 from midstream.resolve import resolve
 from midstream.routing import DEFAULT_GROUPS, MAX_GROUPS
@@ -59,6 +62,7 @@ class Job:
         self.query: StreamingQuery | None = None
         self._flow, self._engine, self._lease, self._trigger = flow, engine, lease, trigger
         self._heartbeat = heartbeat
+        self._modifications = Modifications(engine)
         self._done = threading.Event()
         self._error: BaseException | None = None
 
@@ -119,6 +123,36 @@ class Job:
                 self.query.stop()
                 self._done.wait()
 
+    def modify(self, *steps: Change | Flow) -> Modification:
+        """Change the running plan in one atomic step, at the beginning of the next epoch; the job goes on.
+
+        Returns at once: `wait()` on what is returned waits for the cut. The changes are validated against the running
+        plan and tried on rows of the last epochs first. If the first epoch fails under the new plan, it is run again
+        under the old one: a bad modification never stops a job.
+
+        Args:
+            steps: changes such as `ms.replace("big", function)`, or one whole new `Flow`.
+        """
+        whole = [step for step in steps if isinstance(step, Flow)]
+        if whole and len(steps) > 1:
+            raise PlanError("give modify either changes or one whole flow, not both")
+        found = [changes.become(step.plan()) if isinstance(step, Flow) else step for step in steps]
+        return self._modifications.submit(found)
+
+    @property
+    def modifications(self) -> list[Modification]:
+        """The modifications of this job, oldest first; of a long history the newest fifty."""
+        return list(self._modifications.known)
+
+    def forget(self, id: str) -> None:
+        """Delete the state of an operator that was removed, with the next epoch; it cannot be undone then."""
+        last = self._engine.last
+        if any(operator.id == id for operator in self.plan.operators):
+            raise PlanError(f"operator {id!r} is part of the running plan; remove it first, with ms.remove({id!r})")
+        if last is None or id not in last.operators:
+            raise PlanError(f"there is no state of an operator {id!r} to forget")
+        self._engine.forgotten.add(id)
+
     def savepoint(self, path: str | PathLike[str]) -> str:
         """Write the whole state, with plan and offsets, as Parquet to a new directory, while the job goes on.
 
@@ -133,13 +167,15 @@ class Job:
         self.stop()
 
     def _begin(self) -> None:
+        self._modifications.recover()
+        self._engine.adopt()
         last = self._engine.last
         if last is not None and last.final:
             self._end()
             return
         spark, trigger = self._engine.spark, self._trigger
         stream = tagged_union(spark, self._flow.sources, heartbeat=self._heartbeat)
-        writer = stream.writeStream.foreachBatch(self._engine.on_batch).queryName(f"{self.name}-{self.id[:8]}")
+        writer = stream.writeStream.foreachBatch(self._engine.on_batch).queryName(self._engine.query_name)
         writer = writer.option("checkpointLocation", self._engine.journal.storage.for_spark(layout.SPARK))
         if trigger.once:
             writer = writer.trigger(availableNow=True)
@@ -165,6 +201,7 @@ class Job:
         return self._engine.stopping.is_set() and "StopRequestedError" in str(error)
 
     def _end(self) -> None:
+        self._modifications.close("the job has ended")
         self._lease.release()
         self._done.set()
 
@@ -181,6 +218,7 @@ def start(
     keep_epochs: int = 10,
     rows_per_arrow_batch: int = 100_000,
     restore_in_place: bool = False,
+    cut_deadline: Duration = "60 seconds",
     clock: Callable[[], int] | None = None,
     listener: Callable[[Event], None] | None = None,
 ) -> Job:
@@ -197,6 +235,7 @@ def start(
         keep_epochs: how many committed epochs stay restorable.
         rows_per_arrow_batch: rows per batch between the JVM and Python.
         restore_in_place: read snapshots where they are instead of copying them first, where the store is a disk.
+        cut_deadline: how long a dry run, and the first epoch under a new plan, may take before it is given up.
         clock: gives microseconds since 1970; the wall clock by default.
         listener: called with every event of `midstream.events`, in the thread of the epoch.
     """
@@ -235,11 +274,17 @@ def start(
             spark=spark,
             journal=journal,
             job=identity.job,
+            query_name=f"{flow.name}-{identity.job[:8]}",
             groups=identity.groups,
             resolved=resolve(spark, plan),
-            slots=_slots(plan, identity, spark.sparkContext.defaultParallelism),
+            sources=tuple(flow.sources),
+            cores=spark.sparkContext.defaultParallelism,
             settings=Settings(
-                directory, keep_epochs, rows_per_arrow_batch=rows_per_arrow_batch, in_place=restore_in_place
+                directory,
+                keep_epochs,
+                rows_per_arrow_batch=rows_per_arrow_batch,
+                in_place=restore_in_place,
+                cut_deadline=micros(cut_deadline) / 1e6,
             ),
             clock=clock or _wall_clock,
             listener=listener or _ignore,
@@ -248,7 +293,6 @@ def start(
             code.load(operator.code).open(spark, operator.id, identity.job)
         engine.recover()
         journal.write_plan(plan)
-        engine.adopt()
         job = Job(flow, engine, lease, trigger, _heartbeat(flow, engine, trigger))
         job._begin()
         return job
@@ -286,7 +330,7 @@ def _quiet(spark: SparkSession) -> Iterator[None]:
 def _plan_to_run(journal: Journal, flow: Flow, on_drift: str) -> Plan:
     """Compare the script's flow with the plan that the checkpoint ran last."""
     new = flow.plan()
-    old = journal.newest_plan()
+    old = journal.running_plan()
     if old is None:
         return new
     drift = p.difference(old, new)
@@ -300,7 +344,7 @@ def _plan_to_run(journal: Journal, flow: Flow, on_drift: str) -> Plan:
             f"{drift}. Start with on_drift='apply' to go on with this flow, or with on_drift='keep' for the old plan"
         )
     p.check_state_fits(old, new)
-    return msgspec.structs.replace(new, version=old.version + 1)
+    return msgspec.structs.replace(new, version=max(journal.versions()) + 1)
 
 
 def _heartbeat(flow: Flow, engine: Engine, trigger: Trigger) -> bool:
@@ -327,10 +371,6 @@ def _with_live_sinks(old: Plan, new: Plan) -> Plan:
             same if same is not None and same == msgspec.structs.replace(operator, code=same.code) else operator
         )
     return msgspec.structs.replace(old, operators=tuple(operators))
-
-
-def _slots(plan: Plan, identity: Identity, cores: int) -> dict[str, int]:
-    return {o.id: min(o.slots or cores, identity.groups) for o in plan.of(p.Process, p.Aggregate)}
 
 
 def _default_cache() -> str:

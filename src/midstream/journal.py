@@ -15,6 +15,7 @@ import msgspec
 from midstream import plan as plans
 from midstream import storage as layout
 from midstream.errors import CheckpointError
+from midstream.modification import Phase, Record
 from midstream.plan import Plan
 from midstream.sinks.base import Staged
 from midstream.storage import Storage
@@ -153,10 +154,26 @@ class Journal:
         """Keep a plan version."""
         self.storage.write(layout.plan_file(plan.version), plans.encode(plan))
 
-    def newest_plan(self) -> Plan | None:
-        """Read the plan of the highest version."""
-        names = [name for name in self.storage.list(layout.PLANS) if name.endswith(".json")]
-        return self.plan(int(names[-1][1:-5])) if names else None
+    def versions(self) -> list[int]:
+        """List the plan versions that are kept, in order."""
+        return [int(name[1:-5]) for name in self.storage.list(layout.PLANS) if name.endswith(".json")]
+
+    def running_plan(self) -> Plan | None:
+        """Read the plan that the job ran last: the newest that is not of a modification which was never applied."""
+        applied = (Phase.APPLIED, Phase.COMPLETED)
+        not_applied = {record.version for record in self.modifications() if record.phase not in applied}
+        versions = [version for version in self.versions() if version not in not_applied]
+        return self.plan(versions[-1]) if versions else None
+
+    def modifications(self) -> list[Record]:
+        """Read the modifications that are kept, oldest first."""
+        names = [name for name in self.storage.list(layout.MODIFICATIONS) if name.endswith(".json")]
+        paths = [f"{layout.MODIFICATIONS}/{name}" for name in names]
+        return [_decoded(self.storage.read(path), Record, self.storage.path(path)) for path in paths]
+
+    def write_modification(self, record: Record) -> None:
+        """Write down where a modification stands."""
+        self.storage.write(layout.modification_file(record.number), msgspec.json.encode(record))
 
     def plan(self, version: int) -> Plan:
         """Read a plan version."""

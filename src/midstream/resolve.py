@@ -18,7 +18,7 @@ from pyspark.sql.types import ArrayType, DoubleType, FloatType, MapType, StructF
 from midstream import code
 from midstream import plan as p
 from midstream.aggregates import Compiled, compile_aggregates
-from midstream.errors import PlanError
+from midstream.errors import MidstreamError, PlanError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -71,6 +71,14 @@ class Resolved:
     keyed: dict[str, Keyed]
 
 
+class ResolutionError(PlanError):
+    """An operator that does not fit its inputs."""
+
+    def __init__(self, message: str, operator: str, inputs: dict[str, StructType]) -> None:
+        super().__init__(message)
+        self.operator, self.inputs = operator, inputs
+
+
 def resolve(spark: SparkSession, plan: p.Plan) -> Resolved:
     """Validate a plan and work out all schemas."""
     p.check(plan)
@@ -79,7 +87,10 @@ def resolve(spark: SparkSession, plan: p.Plan) -> Resolved:
         inputs = [found.schemas[id] for id in operator.inputs]
         times = {found.event_times[id] for id in operator.inputs}
         time = times.pop() if len(times) == 1 else None
-        schema = _output(spark, operator, inputs, time, found)
+        try:
+            schema = _output(spark, operator, inputs, time, found)
+        except MidstreamError as error:
+            raise ResolutionError(str(error), operator.id, dict(zip(operator.inputs, inputs, strict=True))) from error
         found.schemas[operator.id] = schema
         found.event_times[operator.id] = time if time in schema.names else None
         if isinstance(operator, p.Watermark):

@@ -141,7 +141,7 @@ def _dump(engine: Engine, form: Form, commit: Commit, state: OperatorState, targ
         changed=state.changed or (None,) * engine.groups,
         in_place=True,
     )
-    tasks = max(engine.slots[form.operator], 1)
+    tasks = max(engine.slots(form.operator), 1)
     groups = engine.spark.range(0, engine.groups, 1, tasks)
     written = groups.mapInArrow(DumpTask(form, head, target.root), "file string").collect()
     named = {row.file for row in written}

@@ -196,11 +196,18 @@ PLANS = "plans"
 JOURNAL = "journal"
 COMMITS = "commits"
 SPOOL = "spool"
+MODIFICATIONS = "modifications"
+REHEARSAL = "rehearsal"
 
 
 def plan_file(version: int) -> str:
     """The file of a plan version."""
     return f"{PLANS}/v{version:06}.json"
+
+
+def modification_file(number: int) -> str:
+    """The file of a modification."""
+    return f"{MODIFICATIONS}/{number:06}.json"
 
 
 def journal_file(epoch: int) -> str:
@@ -216,6 +223,11 @@ def commit_file(epoch: int) -> str:
 def epoch_of(name: str) -> int:
     """The epoch that a journal or commit file is of."""
     return int(name.split(".")[0])
+
+
+def state_directory(operator: str) -> str:
+    """The directory of everything that an operator has stored."""
+    return f"state/{operator}"
 
 
 def log_directory(operator: str, epoch: int, run: str = "") -> str:

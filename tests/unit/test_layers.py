@@ -21,11 +21,11 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
     frozenset(names.split())
     for names in (
         "cli __main__ web demo bench nexmark testing",
-        "job flow java sessions",
-        "engine dataflow resolve savepoint housekeeping failures slot aggregate_task function_task",
+        "job modifications flow java sessions",
+        "engine attempt records rehearsal validation deadline dataflow resolve savepoint housekeeping failures slot aggregate_task function_task",
         "state migration sinks sources journal storage metrics aggregation retention",
-        "coordinator",
-        "plan functions aggregates code routing events errors durations",
+        "coordinator modification",
+        "operators changes plan functions aggregates code routing events errors durations",
     )
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}  # {module: 0 is the highest}

@@ -1,0 +1,145 @@
+"""One run of an epoch's Spark jobs: sinks staged, one report per slot, event times observed.
+
+A run has a name of its own, and its files lie apart from those of other runs of the same epoch: they do not count.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from midstream import code, events
+from midstream import plan as p
+from midstream import storage as layout
+from midstream.aggregates import quote
+from midstream.dataflow import Dataflow, KeyedRun
+from midstream.errors import CheckpointError, MidstreamError
+from midstream.events import Event
+from midstream.resolve import Resolved
+from midstream.sinks.base import Sink, Staged, Staging
+from midstream.state.changelog import Report, read_report
+from midstream.storage import Storage
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Observation
+
+_OBSERVE_SECONDS = 5.0
+
+
+class NotDeterministicError(MidstreamError):
+    """Two attempts of a task disagree: the epoch is run again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a successful run of an epoch leaves."""
+
+    reports: dict[str, list[tuple[str, Report]]]  # operator -> (path, report) per slot
+    staged: list[Staged]
+    event_times: dict[str, int]  # watermark operator -> greatest event time of the epoch's rows
+
+
+@dataclass(slots=True)
+class Attempt:
+    """A run of an epoch under one plan."""
+
+    resolved: Resolved
+    batch: DataFrame
+    epoch: int
+    job: str
+    storage: Storage
+    sources: tuple[str, ...]  # in the order of the tagged union
+    keyed: dict[str, KeyedRun]
+    listener: Callable[[Event], None]
+    run: str = field(default_factory=lambda: os.urandom(4).hex())
+
+    def __call__(self) -> Outcome:
+        """Run all jobs of the epoch."""
+        flow = Dataflow(self.resolved, self.batch, self.epoch, self.run, self.keyed, self.sources)
+        begun: list[tuple[Sink, Staging]] = []
+        try:
+            flow.prepare()
+            staged = []
+            for operator in self.resolved.plan.of(p.Sink):
+                spool = self.storage.path(layout.spool_directory(operator.id, self.epoch, self.run))
+                begun.append((code.load(operator.code), Staging(operator.id, self.job, self.epoch, self.run, spool)))
+                staged.append(begun[-1][0].stage(flow.frame(operator.inputs[0]), begun[-1][1]))
+                self.listener(events.Staged(self.epoch, operator.id))
+            reports = {id: self._reports(flow, id) for id in self.keyed}
+            return Outcome(reports, staged, self._event_times(flow))
+        except BaseException:
+            for sink, staging in begun:
+                sink.clean(staging)
+            raise
+        finally:
+            flow.close()
+
+    def without_sinks(self) -> None:
+        """Run all operators and write nothing that counts: a rehearsal."""
+        flow = Dataflow(self.resolved, self.batch, self.epoch, self.run, self.keyed, self.sources)
+        try:
+            flow.prepare()
+            for operator in self.resolved.plan.of(p.Sink):
+                flow.frame(operator.inputs[0]).write.format("noop").mode("overwrite").save()
+            for id in self.keyed:
+                self._reports(flow, id)
+        finally:
+            flow.close()
+
+    def _reports(self, flow: Dataflow, id: str) -> list[tuple[str, Report]]:
+        """Collect one report per slot; run the operator on its own where a slot had no rows or was left out."""
+        slots = range(self.keyed[id].routing.slots)
+        found = self._collect(id)
+        if any(slot not in found for slot in slots):
+            flow.run_alone(id)
+            found = self._collect(id)
+        missing = [slot for slot in slots if slot not in found]
+        if missing:
+            raise CheckpointError(f"operator {id!r}: no report of slots {missing} in epoch {self.epoch}")
+        directory = layout.log_directory(id, self.epoch, self.run)
+        self.storage.sync(directory, directory.rsplit("/", 1)[0], directory.rsplit("/", 2)[0])
+        return [found[slot] for slot in sorted(found)]
+
+    def _collect(self, id: str) -> dict[int, tuple[str, Report]]:
+        directory = layout.log_directory(id, self.epoch, self.run)
+        found: dict[int, tuple[str, Report]] = {}
+        for name in self.storage.list(directory):
+            path = f"{directory}/{name}"
+            report = read_report(self.storage, path)
+            other = found.setdefault(report.slot, (path, report))[1]
+            if other.content != report.content or other.groups != report.groups:
+                raise NotDeterministicError(
+                    f"operator {id!r} gave two different results for slot {report.slot} in epoch {self.epoch}"
+                )
+        return found
+
+    def _event_times(self, flow: Dataflow) -> dict[str, int]:
+        """The greatest event time that each watermark operator has seen."""
+        times: dict[str, int] = {}
+        for id, observation in flow.observations.items():
+            seen = _observed(observation)
+            if seen is _PRUNED:
+                column = quote(str(self.resolved.event_times[id]))
+                rows = flow.frame(self.resolved.plan[id].inputs[0])
+                seen = rows.selectExpr(f"max(unix_micros({column}))").collect()[0][0]
+            if seen is not None:
+                times[id] = seen
+        return times
+
+
+_PRUNED = object()
+
+
+def _observed(observation: Observation) -> Any:
+    """Read an observation; `_PRUNED` if Spark never ran its node (a plain `get` would wait for ever)."""
+    assert observation._jo is not None
+    future = observation._jo.future()
+    deadline = time.monotonic() + _OBSERVE_SECONDS
+    while not future.isCompleted():  # it completes on Spark's listener thread, a moment after the job
+        if time.monotonic() > deadline:
+            return _PRUNED
+        time.sleep(0.001)
+    return observation.get["greatest"]

@@ -1,0 +1,259 @@
+"""Changes of a running plan, as values: `job.modify` takes any number of them as one atomic step.
+
+Each change turns a plan into another one, or refuses, saying why. Pure: nothing runs and nothing is looked up outside
+the plan; schemas are checked afterwards, over the whole new plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from midstream import operators
+from midstream import plan as p
+from midstream.errors import PlanError
+from midstream.functions import KeyedFunction
+from midstream.plan import AnyOperator, Plan
+
+_OPERATORS = (p.Transform, p.MapArrow, p.Watermark, p.Process, p.Aggregate, p.Sink)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One step from a plan to another."""
+
+    what: str  # shown to people
+    apply: Callable[[Plan], Plan]
+
+    def __str__(self) -> str:
+        return self.what
+
+
+def changed(plan: Plan, changes: Sequence[Change]) -> Plan:
+    """Apply changes in their order, and check the wiring of the outcome."""
+    for change in changes:
+        plan = change.apply(plan)
+    p.check(plan)
+    return plan
+
+
+def versioned(plan: Plan, version: int) -> Plan:
+    """Give a plan its version."""
+    return msgspec.structs.replace(plan, version=version)
+
+
+def replace(id: str, new: Any, *, schema: str | None = None) -> Change:
+    """Replace the function of an operator, or a whole operator or sink; its state stays.
+
+    Args:
+        id: the operator.
+        new: a function, a `KeyedFunction`, a sink, or an operator such as `ms.key_by("user").aggregate(...)`.
+        schema: the new output schema of a `map_arrow` or `process`, where it changes.
+    """
+
+    def apply(plan: Plan) -> Plan:
+        old = plan[id]
+        if isinstance(old, (p.Source, p.Union)):
+            raise PlanError(f"{id!r} is a {_kind(old)} and has nothing to replace")
+        operator = _successor(old, new, schema)
+        return _with(plan, msgspec.structs.replace(operator, id=id, inputs=old.inputs))
+
+    return Change(f"replace {id!r}", apply)
+
+
+def insert(
+    id: str,
+    operator: Any,
+    *,
+    after: str | None = None,
+    before: str | None = None,
+    between: tuple[str, str] | None = None,
+) -> Change:
+    """Insert an operator: after another (all that read that one read the new one), before one, or between two.
+
+    `operator` is `ms.transform(...)`, `ms.map_arrow(...)`, `ms.key_by(...).process(...)` or `.aggregate(...)`,
+    `ms.watermark(...)`; a plain function stands for `ms.transform(function)`.
+    """
+    if sum(place is not None for place in (after, before, between)) != 1:
+        raise PlanError(f"insert {id!r}: say one of after=, before=, between=(a, b)")
+    new = _operator(operator, id)
+    if isinstance(new, p.Sink):
+        raise PlanError(f"insert {id!r}: a sink is added with ms.add_sink({id!r}, sink, after=...)")
+
+    def apply(plan: Plan) -> Plan:
+        _refuse_known(plan, id)
+        if after is not None:
+            upstream, readers = after, {reader.id for reader in plan.consumers(after)}
+        elif before is not None:
+            inputs = plan[before].inputs
+            if len(inputs) != 1:
+                raise PlanError(
+                    f"insert {id!r}: {before!r} reads {_names(inputs) or 'nothing'}; "
+                    f"say between=(a, {before!r}) for one of its inputs"
+                )
+            upstream, readers = inputs[0], {before}
+        else:
+            assert between is not None
+            upstream, readers = between[0], {between[1]}
+            if upstream not in plan[between[1]].inputs:
+                raise PlanError(f"insert {id!r}: {between[1]!r} does not read {upstream!r}")
+        grown = _after(plan, upstream, msgspec.structs.replace(new, id=id, inputs=(upstream,)))
+        return _rewired(grown, readers, upstream, id)
+
+    return Change(f"insert {id!r}", apply)
+
+
+def remove(id: str) -> Change:
+    """Remove an operator or a sink: what read it reads its input. Its state is kept until `job.forget(id)`."""
+
+    def apply(plan: Plan) -> Plan:
+        old = plan[id]
+        readers = {reader.id for reader in plan.consumers(id)}
+        if isinstance(old, p.Source):
+            raise PlanError(f"{id!r} is a source; remove what reads it, its rows are dropped then")
+        if readers and len(old.inputs) != 1:
+            raise PlanError(
+                f"{id!r} reads {_names(old.inputs)} and is read by {_names(sorted(readers))}: removing it would leave "
+                "them without one input. Remove or replace them in the same step"
+            )
+        rest = tuple(operator for operator in plan.operators if operator.id != id)
+        return _rewired(msgspec.structs.replace(plan, operators=rest), readers, id, *old.inputs[:1])
+
+    return Change(f"remove {id!r}", apply)
+
+
+def add_sink(id: str, sink: Any, *, after: str) -> Change:
+    """Write the rows of an operator also somewhere else, from the cut on."""
+    new = operators.sink(sink, id=id)
+
+    def apply(plan: Plan) -> Plan:
+        _refuse_known(plan, id)
+        return _after(plan, after, msgspec.structs.replace(new, inputs=(after,)))
+
+    return Change(f"add sink {id!r}", apply)
+
+
+def remove_sink(id: str) -> Change:
+    """Stop writing to a sink; what it has stays."""
+
+    def apply(plan: Plan) -> Plan:
+        if not isinstance(plan[id], p.Sink):
+            raise PlanError(f"{id!r} is a {_kind(plan[id])}, not a sink; use ms.remove({id!r})")
+        return remove(id).apply(plan)
+
+    return Change(f"remove sink {id!r}", apply)
+
+
+def become(new: Plan) -> Change:
+    """Become another plan: the difference is worked out by operator id."""
+
+    def apply(plan: Plan) -> Plan:
+        touched = {*p.difference(plan, new).added, *p.difference(plan, new).changed}
+        kept = tuple(operator if operator.id in touched else plan[operator.id] for operator in new.operators)
+        return msgspec.structs.replace(new, operators=kept, version=plan.version)
+
+    return Change(f"become the flow {new.name!r}", apply)
+
+
+def undone(before: Plan, after: Plan) -> Change:
+    """Take back what led from one plan to another, in a plan that may have been changed elsewhere since."""
+
+    def apply(plan: Plan) -> Plan:
+        now = {operator.id: operator for operator in plan.operators}
+        was, made = ({o.id: o for o in each.operators} for each in (before, after))
+        touched = [id for id in {**was, **made} if was.get(id) != made.get(id)]
+        for id in touched:
+            if now.get(id) != made.get(id):
+                raise PlanError(f"{id!r} has been changed again since; undo that modification first")
+        kept = [operator for operator in plan.operators if operator.id not in touched or operator.id in was]
+        merged = [was[operator.id] if operator.id in touched else operator for operator in kept]
+        merged += [was[id] for id in touched if id in was and id not in now]
+        return msgspec.structs.replace(plan, operators=in_order(merged))
+
+    return Change("undo", apply)
+
+
+def in_order(wanted: Sequence[AnyOperator]) -> tuple[AnyOperator, ...]:
+    """Put operators behind their inputs, otherwise as they stand; what reads itself in a circle is refused."""
+    found: list[AnyOperator] = []
+    rest, ids = list(wanted), {operator.id for operator in wanted}
+    while rest:
+        placed = {operator.id for operator in found}
+        ready = [operator for operator in rest if all(id in placed or id not in ids for id in operator.inputs)]
+        if not ready:
+            raise PlanError(f"the operators {', '.join(repr(o.id) for o in rest)} read each other in a circle")
+        found += ready
+        rest = [operator for operator in rest if operator not in ready]
+    return tuple(found)
+
+
+def _successor(old: AnyOperator, new: Any, schema: str | None) -> AnyOperator:
+    """The operator that follows `old`: as given, or `old` with another function."""
+    if isinstance(new, _OPERATORS):
+        return new
+    if isinstance(new, KeyedFunction):
+        if not isinstance(old, p.Process):
+            raise PlanError(
+                f"{old.id!r} is a {_kind(old)}; to put a KeyedFunction in its place say "
+                f"ms.replace({old.id!r}, ms.key_by(...).process(function, schema=...))"
+            )
+        keys = operators.key_by(*old.keys)
+        return keys.process(new, schema=schema or old.schema, slots=old.slots, order_by=old.order_by, id=old.id)
+    if isinstance(old, p.Sink):
+        return operators.sink(new, id=old.id)
+    if isinstance(old, p.Transform) and callable(new):
+        return operators.transform(new, per_epoch=old.per_epoch, id=old.id)
+    if isinstance(old, p.MapArrow) and callable(new):
+        return operators.map_arrow(new, schema=schema or old.schema, id=old.id)
+    raise PlanError(
+        f"{old.id!r} is a {_kind(old)} and cannot be replaced by {type(new).__name__}; give an operator such as "
+        "ms.transform(...), ms.map_arrow(...), ms.key_by(...).process(...) or .aggregate(...)"
+    )
+
+
+def _operator(thing: Any, id: str) -> AnyOperator:
+    if isinstance(thing, _OPERATORS):
+        return thing
+    if callable(thing) and not isinstance(thing, (type, KeyedFunction)):
+        return operators.transform(thing, id=id)
+    raise PlanError(
+        f"insert {id!r}: {type(thing).__name__} is not an operator; give ms.transform(...), ms.map_arrow(...), "
+        "ms.key_by(...).process(...) or .aggregate(...)"
+    )
+
+
+def _refuse_known(plan: Plan, id: str) -> None:
+    if any(operator.id == id for operator in plan.operators):
+        raise PlanError(f"the id {id!r} is used already in flow {plan.name!r}; give the new operator another one")
+
+
+def _with(plan: Plan, new: AnyOperator) -> Plan:
+    kept = tuple(new if operator.id == new.id else operator for operator in plan.operators)
+    return msgspec.structs.replace(plan, operators=kept)
+
+
+def _after(plan: Plan, upstream: str, new: AnyOperator) -> Plan:
+    at = plan.operators.index(plan[upstream]) + 1
+    return msgspec.structs.replace(plan, operators=(*plan.operators[:at], new, *plan.operators[at:]))
+
+
+def _rewired(plan: Plan, readers: set[str], old: str, new: str = "") -> Plan:
+    """Let some operators read another one instead of `old`."""
+    found = []
+    for operator in plan.operators:
+        if operator.id in readers:
+            inputs = tuple(new if id == old else id for id in operator.inputs)
+            operator = msgspec.structs.replace(operator, inputs=inputs)
+        found.append(operator)
+    return msgspec.structs.replace(plan, operators=tuple(found))
+
+
+def _names(ids: Sequence[str]) -> str:
+    return ", ".join(map(repr, ids))
+
+
+def _kind(operator: AnyOperator) -> str:
+    return type(operator).__name__.lower()

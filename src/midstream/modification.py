@@ -1,0 +1,185 @@
+"""The life of a modification: a pure machine, events in, the next record out; one table of legal moves.
+
+`Submitted → Validated → Prepared → Armed → Applied → Completed`, or `Rejected`, `RolledBack`, `Failed`. Every record is
+journalled by whoever moves it on; after a restart the journal says where each one stood.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+import msgspec
+
+from midstream.errors import MidstreamError
+
+TRIES = 2  # starts of the first epoch under a new plan before it is given up: code that kills the driver must not loop
+
+
+class Phase(Enum):
+    """Where a modification stands."""
+
+    SUBMITTED = "Submitted"  # nothing has been looked at
+    VALIDATED = "Validated"  # ids, wiring, schemas, keys and state fit
+    PREPARED = "Prepared"  # the new code has run on rows of the last epochs, with throw-away state
+    ARMED = "Armed"  # the new plan is journalled and is applied at the next epoch
+    APPLIED = "Applied"  # an epoch has been committed under the new plan
+    COMPLETED = "Completed"
+    REJECTED = "Rejected"  # the running plan was never touched
+    ROLLED_BACK = "RolledBack"  # the first epoch failed under the new plan and was run again under the old one
+    FAILED = "Failed"  # the job or the driver ended before it was applied
+
+    @property
+    def is_final(self) -> bool:
+        """Whether nothing follows."""
+        return self in _FINAL
+
+
+_FINAL = frozenset({Phase.COMPLETED, Phase.REJECTED, Phase.ROLLED_BACK, Phase.FAILED})
+
+
+class Cut(msgspec.Struct, frozen=True):
+    """Where the new plan begins: rows of this epoch, after these source offsets, are the first that it saw."""
+
+    epoch: int
+    offsets: tuple[str, ...]  # of the sources, at the end of the epoch before
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """A modification as journalled."""
+
+    number: int
+    what: str
+    phase: Phase = Phase.SUBMITTED
+    base: int = 0  # the plan version that it changes
+    version: int = 0  # the plan version that it makes, 0 before it has one
+    cut: Cut | None = None
+    error: str = ""
+    tries: int = 0  # how often an epoch was begun under the new plan, none committed
+    durations: dict[str, float] = {}  # phase -> seconds that it took to reach it from the one before
+
+
+@dataclass(frozen=True, slots=True)
+class Fits:
+    """The new plan is valid."""
+
+    base: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """The dry run has gone well."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The new plan is in the journal."""
+
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """An epoch begins under the new plan."""
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """An epoch has been committed under the new plan."""
+
+    cut: Cut
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """Nothing is left to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """It cannot be applied: the plan is not valid, or the dry run failed."""
+
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """The first epoch failed under the new plan."""
+
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Abandoned:
+    """The job or the driver has ended."""
+
+    error: str
+
+
+Event = Fits | Tried | Kept | Begun | Committed | Done | Refused | Broken | Abandoned
+
+MOVES: dict[tuple[Phase, type[Event]], Phase] = {
+    (Phase.SUBMITTED, Fits): Phase.VALIDATED,
+    (Phase.SUBMITTED, Refused): Phase.REJECTED,
+    (Phase.SUBMITTED, Abandoned): Phase.FAILED,
+    (Phase.VALIDATED, Tried): Phase.PREPARED,
+    (Phase.VALIDATED, Refused): Phase.REJECTED,
+    (Phase.VALIDATED, Abandoned): Phase.FAILED,
+    (Phase.PREPARED, Kept): Phase.ARMED,
+    (Phase.PREPARED, Abandoned): Phase.FAILED,
+    (Phase.ARMED, Begun): Phase.ARMED,
+    (Phase.ARMED, Committed): Phase.APPLIED,
+    (Phase.ARMED, Broken): Phase.ROLLED_BACK,
+    (Phase.ARMED, Abandoned): Phase.FAILED,
+    (Phase.APPLIED, Done): Phase.COMPLETED,
+}
+
+
+class IllegalMoveError(MidstreamError):
+    """An event that cannot happen to a modification where it stands: a defect of Midstream."""
+
+
+def advance(record: Record, event: Event, seconds: float = 0.0) -> Record:
+    """Move a modification on.
+
+    >>> advance(Record(number=1, what="replace 'big'"), Refused("no operator 'big'")).phase
+    <Phase.REJECTED: 'Rejected'>
+    """
+    after = MOVES.get((record.phase, type(event)))
+    if after is None:
+        raise IllegalMoveError(f"{event} cannot happen to a modification that is {record.phase.value}: {record}")
+    changes: dict[str, object] = {"phase": after}
+    if after is not record.phase:
+        changes["durations"] = {**record.durations, after.value: seconds}
+    if isinstance(event, Fits):
+        changes["base"] = event.base
+    elif isinstance(event, Kept):
+        changes["version"] = event.version
+    elif isinstance(event, Begun):
+        changes["tries"] = record.tries + 1
+    elif isinstance(event, Committed):
+        changes["cut"] = event.cut
+    elif isinstance(event, (Refused, Broken, Abandoned)):
+        changes["error"] = event.error
+    return msgspec.structs.replace(record, **changes)
+
+
+def recovered(record: Record, committed: int | None, cut: Cut) -> Event | None:
+    """What has happened to a modification while nobody looked: the driver was killed. None: it stands where it stood.
+
+    Args:
+        record: as journalled.
+        committed: the plan version of the newest committed epoch.
+        cut: that epoch, as the cut it would be.
+    """
+    if record.phase.is_final:
+        return None
+    if record.phase is Phase.APPLIED:
+        return Done()
+    if record.phase is not Phase.ARMED:
+        return Abandoned("the driver ended before it was armed; submit it again")
+    if committed == record.version:
+        return Committed(cut)
+    if record.tries >= TRIES:
+        return Broken(f"the driver ended {record.tries} times in the first epoch under the new plan")
+    return None

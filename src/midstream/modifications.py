@@ -1,0 +1,265 @@
+"""Modifications of a running job: a queue, worked off one by one while the job goes on.
+
+Each is judged against the plan as it is when its turn comes, which is the plan as the one before it has left it. The
+machine in `modification` says what may follow what; here its events are made, journalled and acted on.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from midstream import changes, code
+from midstream import modification as m
+from midstream import plan as p
+from midstream import storage as layout
+from midstream.changes import Change
+from midstream.engine import Armed, Engine
+from midstream.errors import JobError, MidstreamError, PlanError
+from midstream.events import Modifying
+from midstream.failures import explained
+from midstream.modification import Cut, Event, Phase, Record, advance
+from midstream.rehearsal import Rehearsal
+from midstream.resolve import resolve
+from midstream.validation import validated
+
+if TYPE_CHECKING:
+    from midstream.plan import Plan
+
+KEPT = 50  # modifications whose records and plans stay in the journal
+
+
+class ModificationError(MidstreamError):
+    """A modification that was rejected, rolled back or abandoned; the job goes on under the plan it had."""
+
+
+class Modification:
+    """The handle of one atomic step from a running plan to another."""
+
+    def __init__(self, record: Record, owner: Modifications, steps: Sequence[Change] = ()) -> None:
+        self._record, self._owner, self._steps = record, owner, steps
+        self._moved = threading.Condition()
+        self._since = time.monotonic()
+        self._let_go = ""  # why nobody works on it any more, although it has not come to an end
+
+    @property
+    def number(self) -> int:
+        """Its number, from 1, over the life of the job."""
+        return self._record.number
+
+    @property
+    def phase(self) -> Phase:
+        """Where it stands."""
+        return self._record.phase
+
+    @property
+    def status(self) -> str:
+        """Where it stands, in words."""
+        shown = f"{self.phase.value}: {self._record.what}"
+        return f"{shown} ({self.error})" if self.error else shown
+
+    @property
+    def cut(self) -> Cut | None:
+        """The first epoch under the new plan, and the source offsets before it; `None` until it is applied."""
+        return self._record.cut
+
+    @property
+    def version(self) -> int:
+        """The plan version that it makes, 0 before there is one."""
+        return self._record.version
+
+    @property
+    def durations(self) -> dict[str, float]:
+        """Seconds that it took to reach each phase from the one before."""
+        return dict(self._record.durations)
+
+    @property
+    def error(self) -> str:
+        """Why it was rejected, rolled back or abandoned, with the traceback of the user's code where that failed."""
+        return self._record.error
+
+    def wait(self, timeout: float | None = None) -> Modification:
+        """Wait until it has come to an end; raises if that is not a good one, or if it takes longer than `timeout`."""
+        with self._moved:
+            if not self._moved.wait_for(lambda: self.phase.is_final or self._let_go, timeout):
+                raise TimeoutError(f"modification {self.number} is still {self.status} after {timeout} seconds")
+        if self.phase is Phase.COMPLETED:
+            return self
+        if not self.phase.is_final:
+            raise JobError(f"modification {self.number} is {self.status}; {self._let_go}")
+        raise ModificationError(f"modification {self.number} was not applied. {self.status}")
+
+    def undo(self) -> Modification:
+        """Take it back, as a modification of its own; state goes on from where it is."""
+        if self.phase is not Phase.COMPLETED:
+            raise PlanError(f"modification {self.number} is {self.phase.value}; only a completed one can be undone")
+        before, after = (self._owner.plan(version) for version in (self._record.base, self._record.version))
+        return self._owner.submit([changes.undone(before, after)], f"undo {self.number} ({self._record.what})")
+
+    def __repr__(self) -> str:
+        return f"Modification({self.number}, {self.status})"
+
+    def _move(self, event: Event) -> None:
+        with self._moved:
+            now = time.monotonic()
+            self._record = advance(self._record, event, round(now - self._since, 6))
+            self._since = now
+            self._owner.keep(self._record)
+            self._moved.notify_all()
+
+    def _release(self, why: str) -> None:
+        with self._moved:
+            self._let_go = why
+            self._moved.notify_all()
+
+
+class Modifications:
+    """All modifications of a job that are kept, and the thread that works on them."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine, self.journal = engine, engine.journal
+        self.known: list[Modification] = []
+        self._queue: deque[Modification] = deque()
+        self._wake = threading.Condition()
+        self._closed = ""
+        self._rehearse = Rehearsal(engine)
+        self._thread: threading.Thread | None = None
+
+    def recover(self) -> None:
+        """Take up the journal: finish what was applied, drop what was not armed, arm again what was."""
+        last = self.engine.last
+        cut = Cut(last.epoch, ()) if last is not None else Cut(0, ())
+        for record in self.journal.modifications():
+            one = Modification(record, self)
+            self.known.append(one)
+            while (event := m.recovered(one._record, last.version if last else None, cut)) is not None:
+                one._move(event)
+            if one.phase is Phase.ARMED:
+                self._arm_again(one)
+
+    def submit(self, steps: Sequence[Change], what: str = "") -> Modification:
+        """Take a modification into the queue."""
+        if not steps:
+            raise PlanError("modify needs at least one change, such as ms.replace(id, function)")
+        with self._wake:
+            if self._closed:
+                raise JobError(f"the job cannot be modified: {self._closed}")
+            number = self.known[-1].number + 1 if self.known else 1
+            one = Modification(Record(number=number, what=what or ", ".join(map(str, steps))), self, steps)
+            self.keep(one._record)
+            self.known.append(one)
+            self._queue.append(one)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="midstream-modify", daemon=True)
+                self._thread.start()
+            self._wake.notify_all()
+        return one
+
+    def keep(self, record: Record) -> None:
+        """Write down where a modification stands."""
+        listener = self.engine.listener
+        listener(Modifying(record.number, record.phase.value, written=False))
+        self.journal.write_modification(record)
+        listener(Modifying(record.number, record.phase.value, written=True))
+
+    def plan(self, version: int) -> Plan:
+        """Give a plan version."""
+        return self.engine.plan_of(version).plan
+
+    def close(self, why: str) -> None:
+        """Let go of everything that has not come to an end: the job has. What is armed is applied after a restart."""
+        with self._wake:
+            self._closed = why
+            self._wake.notify_all()
+        for one in self.known:
+            with one._moved:
+                one._moved.notify_all()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(self.engine.settings.cut_deadline)
+        for one in self.known:
+            if not one.phase.is_final and one.phase is not Phase.ARMED:
+                one._move(m.Abandoned(f"{why} before it was applied; submit it again"))
+            one._release(f"{why}; it is applied when the job is started again")
+
+    # --- the thread ---
+
+    def _work(self) -> None:
+        while True:
+            with self._wake:
+                self._wake.wait_for(lambda: self._queue or self._closed)
+                if self._closed:
+                    return
+                one = self._queue.popleft()
+            self._handle(one)
+            self._tidy()
+
+    def _handle(self, one: Modification) -> None:
+        try:
+            self._prepare(one)
+        except Exception as error:  # whatever is wrong with new code is the modification's fault, never the job's
+            if not self._closed:
+                one._move(m.Refused(str(explained(error))))
+            return
+        with one._moved:
+            one._moved.wait_for(lambda: one.phase.is_final or self._closed)
+
+    def _prepare(self, one: Modification) -> None:
+        engine = self.engine
+        running = engine.resolved
+        version = max(self.journal.versions(), default=0) + 1
+        new = changes.versioned(changes.changed(running.plan, one._steps), version)
+        states = engine.last.operators if engine.last is not None else {}
+        resolved = validated(engine.spark, running, new, states)
+        one._move(m.Fits(running.plan.version))
+        self._rehearse(resolved)
+        known = {sink.id for sink in running.plan.of(p.Sink)}
+        for sink in new.of(p.Sink):
+            if sink.id not in known or sink.code != running.plan[sink.id].code:  # type: ignore[union-attr]
+                code.load(sink.code).open(engine.spark, sink.id, engine.job)
+        one._move(m.Tried())
+        self.journal.write_plan(new)
+        engine.add_plan(resolved)
+        one._move(m.Kept(version))
+        engine.armed = self._armed(one)
+
+    def _armed(self, one: Modification) -> Armed:
+        def committed(cut: Cut) -> None:
+            one._move(m.Committed(cut))
+            one._move(m.Done())
+
+        return Armed(
+            self.engine.plan_of(one.version),
+            begun=lambda: one._move(m.Begun()),
+            committed=committed,
+            broken=lambda error: one._move(m.Broken(str(error))),
+        )
+
+    def _arm_again(self, one: Modification) -> None:
+        if one._record.base != self.engine.resolved.plan.version:
+            one._move(m.Abandoned("the job was started with another plan since; submit it again"))
+            return
+        try:
+            self.engine.add_plan(resolve(self.engine.spark, self.journal.plan(one.version)))
+        except MidstreamError as error:
+            one._move(m.Broken(f"its plan cannot be read any more: {error}"))
+            return
+        self.engine.armed = self._armed(one)
+
+    def _tidy(self) -> None:
+        """Delete records and plans that are too old to be undone and that nothing else needs."""
+        for one in self.known[:-KEPT]:
+            self.journal.storage.delete(layout.modification_file(one.number))
+        self.known = self.known[-KEPT:]
+        needed = {self.engine.resolved.plan.version}
+        needed |= {version for one in self.known for version in (one._record.base, one._record.version)}
+        if self.engine.last is not None:
+            needed.add(self.engine.last.version)
+        if self.engine.armed is not None:
+            needed.add(self.engine.armed.version)
+        for version in self.journal.versions():
+            if version not in needed:
+                self.journal.storage.delete(layout.plan_file(version))
+        self.engine.keep_plans(needed)

@@ -1,0 +1,96 @@
+"""Operators as values: what a flow, an insertion or a replacement is made of, before it has a place in a plan.
+
+    ms.transform(lambda df: df.where("price > 100"))
+    ms.key_by("auction").aggregate(n=ms.count())
+
+Pure: user code is captured here, and nothing runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from midstream import plan as p
+from midstream.code import capture
+from midstream.durations import Duration, micros
+from midstream.errors import PlanError
+from midstream.functions import KeyedFunction, state_fields
+from midstream.plan import AggregateSpec
+
+
+def transform(function: Callable[[Any], Any], *, per_epoch: bool = False, id: str = "") -> p.Transform:
+    """A DataFrame function, in the JVM; see `Stream.transform`."""
+    if not callable(function):
+        raise PlanError(f"transform {id!r} needs a function of a DataFrame, not {type(function).__name__}")
+    code = capture(function, what=f"the function of transform {id!r}", shipped=False)
+    return p.Transform(id=id, code=code, per_epoch=per_epoch)
+
+
+def map_arrow(function: Callable[[Any], Any], *, schema: str, id: str = "") -> p.MapArrow:
+    """A function of Arrow batches, on the executors; see `Stream.map_arrow`."""
+    code = capture(function, what=f"the function of map_arrow {id!r}", shipped=True)
+    return p.MapArrow(id=id, code=code, schema=schema)
+
+
+def watermark(column: str, delay: Duration, *, id: str = "") -> p.Watermark:
+    """The event-time column, and by how much rows may come late; see `Stream.with_watermark`."""
+    return p.Watermark(id=id, column=column, delay=micros(delay))
+
+
+def key_by(*columns: str) -> Keys:
+    """The key of an operator that is yet to be given."""
+    if not columns:
+        raise PlanError("key_by needs at least one column")
+    return Keys(columns)
+
+
+def sink(sink: Any, *, id: str = "") -> p.Sink:
+    """Where rows go; see `Stream.sink`."""
+    if not hasattr(sink, "describe"):
+        raise PlanError(f"sink {id!r} must be one of ms.sinks, not {type(sink).__name__}")
+    code = capture(sink, what=f"sink {id!r}", shipped=False)
+    return p.Sink(id=id, code=code, describe=sink.describe())
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """Key columns, from which a keyed operator is made."""
+
+    columns: tuple[str, ...]
+
+    def process(
+        self,
+        function: KeyedFunction,
+        *,
+        schema: str,
+        slots: int = 0,
+        order_by: str | Iterable[str] = (),
+        id: str = "",
+    ) -> p.Process:
+        """A `KeyedFunction`; see `KeyedStream.process`."""
+        if not isinstance(function, KeyedFunction):
+            hint = f"{function.__name__}()" if isinstance(function, type) else "an instance of a subclass"
+            raise PlanError(f"process {id!r} needs a KeyedFunction: write {hint}")
+        return p.Process(
+            id=id,
+            code=capture(function, what=f"the function of operator {id!r}", shipped=True),
+            keys=self.columns,
+            schema=schema,
+            state=state_fields(function),
+            order_by=(order_by,) if isinstance(order_by, str) else tuple(order_by),
+            slots=slots,
+        )
+
+    def aggregate(self, *, slots: int = 0, id: str = "", **aggregates: AggregateSpec) -> p.Aggregate:
+        """Declared aggregates; see `KeyedStream.aggregate`."""
+        if not aggregates:
+            raise PlanError(f"aggregate {id!r} needs at least one, such as n=ms.count()")
+        specs = tuple(msgspec.structs.replace(spec, name=name) for name, spec in aggregates.items())
+        clash = sorted({spec.name for spec in specs} & set(self.columns))
+        if clash:
+            raise PlanError(f"aggregate {id!r}: {', '.join(clash)} is a key column; give the result another name")
+        return p.Aggregate(id=id, keys=self.columns, aggregates=specs, slots=slots)

@@ -1,0 +1,73 @@
+"""The next commit record, worked out from the last one and what a run of an epoch has left."""
+
+from __future__ import annotations
+
+import os
+
+import msgspec
+
+from midstream.attempt import Outcome
+from midstream.journal import Commit, Intent, LogRef, OperatorState, SnapshotRef
+from midstream.resolve import Resolved
+from midstream.state.changelog import Report
+
+
+def next_record(
+    last: Commit | None,
+    intent: Intent,
+    offsets: tuple[str, ...],
+    outcome: Outcome,
+    resolved: Resolved,
+    groups: int,
+    forgotten: frozenset[str] = frozenset(),
+    *,
+    final: bool,
+) -> Commit:
+    """Write the record of an epoch; state of operators that the plan no longer has is kept unless it is forgotten."""
+    id = os.urandom(8).hex()
+    before = last.operators if last is not None else {}
+    operators = {
+        name: msgspec.structs.replace(state, logs=()) for name, state in before.items() if name not in forgotten
+    }
+    for name, found in outcome.reports.items():
+        state = operators.get(name, OperatorState())
+        operators[name] = _advanced(state, found, intent.epoch, id, resolved.keyed[name].layout, groups)
+    times = dict(last.event_times) if last is not None else {}
+    for name, seen in outcome.event_times.items():
+        times[name] = max(times.get(name, seen), seen)
+    return Commit(
+        epoch=intent.epoch,
+        id=id,
+        parent=last.id if last is not None else "",
+        version=intent.version,
+        clock=intent.clock,
+        offsets=offsets,
+        operators=operators,
+        sinks=tuple(outcome.staged),
+        event_times=times,
+        final=final,
+    )
+
+
+def _advanced(
+    state: OperatorState, found: list[tuple[str, Report]], epoch: int, id: str, form: str, groups: int
+) -> OperatorState:
+    changed = list(state.changed or (None,) * groups)
+    snapshots = list(state.snapshots or (None,) * groups)
+    deadlines = dict(state.deadlines)
+    logs = []
+    for path, report in found:
+        if report.groups:
+            size = sum(changes for _, changes in report.groups)
+            logs.append(LogRef(report.slot, path, size, tuple(report.groups)))
+        for group, _ in report.groups:
+            changed[group] = (epoch, id)
+        for group, at, commit, stored, size, checksum in report.snapshots:
+            snapshots[group] = SnapshotRef(at, commit, stored, size, checksum)
+        for group, (event, clock) in report.deadlines.items():
+            deadlines.pop(group, None)
+            if event is not None or clock is not None:
+                deadlines[group] = (event, clock)
+    return OperatorState(
+        logs=tuple(logs), changed=tuple(changed), snapshots=tuple(snapshots), deadlines=deadlines, layout=form
+    )

@@ -1,0 +1,69 @@
+"""Whether a new plan can take over from the running one: wiring, schemas, keys, state, sinks; nothing is touched."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from midstream import plan as p
+from midstream.errors import PlanError
+from midstream.resolve import ResolutionError, Resolved, check_layout, resolve
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from midstream.journal import OperatorState
+
+
+def validated(spark: SparkSession, running: Resolved, new: p.Plan, states: dict[str, OperatorState]) -> Resolved:
+    """Resolve a new plan, or refuse it, saying which operator does not fit and what to do."""
+    if not p.difference(running.plan, new):
+        raise PlanError(f"nothing would change: the running plan (version {running.plan.version}) is the same")
+    _check_sources(running.plan, new)
+    p.check_state_fits(running.plan, new)
+    try:
+        resolved = resolve(spark, new)
+    except ResolutionError as error:
+        raise PlanError(_with_schemas(error, running)) from error
+    for id, keyed in resolved.keyed.items():
+        if id in states:
+            check_layout(id, states[id].layout, keyed)
+    _check_sinks(running, resolved)
+    return resolved
+
+
+def _check_sources(running: p.Plan, new: p.Plan) -> None:
+    before = {source.id: source.schema for source in running.of(p.Source)}
+    after = {source.id: source.schema for source in new.of(p.Source)}
+    if before != after:
+        raise PlanError(
+            f"the sources of a running job are fixed: it has {before}, the new plan {after}. Start the new flow with "
+            "a checkpoint of its own"
+        )
+
+
+def _with_schemas(error: ResolutionError, running: Resolved) -> str:
+    """Say what the operator that does not fit got under the running plan, and what it would get now."""
+    told = [str(error)]
+    for id, schema in error.inputs.items():
+        before = running.schemas.get(id)
+        if before is not None and before != schema:
+            told.append(
+                f"Its input {id!r} is {before.simpleString()} now and would become {schema.simpleString()}; change "
+                f"{error.operator!r} in the same step, or keep the columns that it needs"
+            )
+    return ". ".join(told)
+
+
+def _check_sinks(running: Resolved, new: Resolved) -> None:
+    """Refuse to send rows of another schema to a sink that stays: its readers know the old one."""
+    before = {sink.id: sink for sink in running.plan.of(p.Sink)}
+    for sink in new.plan.of(p.Sink):
+        old = before.get(sink.id)
+        if old is None or old.describe != sink.describe:
+            continue
+        was, now = running.schemas[old.id], new.schemas[sink.id]
+        if [(f.name, f.dataType) for f in was] != [(f.name, f.dataType) for f in now]:
+            raise PlanError(
+                f"sink {sink.id!r} gets rows of {was.simpleString()} and would get {now.simpleString()}. Keep the "
+                "schema, or in the same step ms.remove_sink it and ms.add_sink one with another target"
+            )

@@ -1,0 +1,278 @@
+"""A short job that is modified before a chosen epoch, and a model of what it must leave, which shares no code with it.
+
+Run as a program it is a driver that modifies itself and kills itself, for real, at the point that it is told.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import signal
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+import midstream as ms
+from midstream.events import After, Before, Event, Modifying, Step
+from midstream.testing import source
+
+SCHEMA = "key long, price long"
+Row = tuple[int, int]
+EPOCHS = 4
+
+
+def rows(epoch: int) -> list[Row]:
+    """Make the rows of an epoch: every key comes in each."""
+    return [((i * 7 + epoch) % 5, i * 10 + epoch) for i in range(24)]
+
+
+class Total(ms.KeyedFunction):
+    total = ms.value("long", default=0)
+
+    def process(self, key: Any, rows: list[Any], ctx: ms.Context) -> Any:
+        self.total += sum(row.price for row in rows)
+        yield key, self.total
+
+
+class Negative(ms.KeyedFunction):
+    """Keeps the same state as `Total`."""
+
+    total = ms.value("long", default=0)
+
+    def process(self, key: Any, rows: list[Any], ctx: ms.Context) -> Any:
+        self.total += sum(row.price for row in rows)
+        yield key, -self.total
+
+
+class Limit(ms.KeyedFunction):
+    """Lets seven rows of each key pass."""
+
+    seen = ms.value("long", default=0)
+
+    def process(self, key: Any, rows: list[Any], ctx: ms.Context) -> Any:
+        for row in rows:
+            self.seen += 1
+            if self.seen <= 7:
+                yield row.key, row.price
+
+
+def big(df: DataFrame) -> DataFrame:
+    return df.where("price >= 50")
+
+
+def small(df: DataFrame) -> DataFrame:
+    return df.where("price < 120")
+
+
+def doubled(df: DataFrame) -> DataFrame:
+    return df.selectExpr("key", "price * 2 as price")
+
+
+def lethal(df: DataFrame) -> DataFrame:
+    """Kills the driver in an epoch that counts."""
+    if any(frame.function == "__call__" and frame.filename.endswith("attempt.py") for frame in inspect.stack()):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return small(df)
+
+
+LIMITED = ms.key_by("key").process(Limit(), schema=SCHEMA, order_by="price")
+
+
+def flow(spark: SparkSession, root: str, kind: str) -> ms.Flow:
+    """The flow as first written."""
+    built = ms.Flow("modified")
+    frame = source(spark, os.path.join(root, "input"), SCHEMA, [rows(epoch) for epoch in range(EPOCHS)])
+    stream = built.source("rows", frame).transform("big", big)
+    if kind == "remove stateful":
+        stream = stream.key_by("key").process("limit", Limit(), schema=SCHEMA, order_by="price")
+    if kind == "remove sink":
+        stream.sink("copy", ms.sinks.files(f"{root}/copy", format="json"))
+    totals = stream.key_by("key").process("totals", Total(), schema=SCHEMA)
+    totals.sink("out", ms.sinks.files(f"{root}/out", format="json"))
+    return built
+
+
+def other_flow(spark: SparkSession, root: str) -> ms.Flow:
+    built = ms.Flow("modified")
+    frame = source(spark, os.path.join(root, "input"), SCHEMA, [])
+    stream = built.source("rows", frame).transform("doubled", doubled)
+    totals = stream.key_by("key").process("totals", Negative(), schema=SCHEMA)
+    totals.sink("out", ms.sinks.files(f"{root}/out", format="json"))
+    return built
+
+
+def steps(spark: SparkSession, root: str, kind: str) -> list[Any]:
+    """The modification of each kind."""
+    copy = ms.add_sink("copy", ms.sinks.files(f"{root}/copy", format="json"), after="big")
+    return {
+        "replace stateless": lambda: [ms.replace("big", small)],
+        "replace stateful": lambda: [ms.replace("totals", Negative())],
+        "insert stateless": lambda: [ms.insert("doubled", doubled, after="big")],
+        "insert stateful": lambda: [ms.insert("limit", LIMITED, before="totals")],
+        "remove stateless": lambda: [ms.remove("big")],
+        "remove stateful": lambda: [ms.remove("limit")],
+        "add sink": lambda: [copy],
+        "remove sink": lambda: [ms.remove_sink("copy")],
+        "several": lambda: [ms.replace("totals", Negative()), ms.insert("doubled", doubled, after="big"), copy],
+        "whole flow": lambda: [other_flow(spark, root)],
+        "lethal": lambda: [ms.replace("big", lethal)],
+        "none": lambda: [],
+    }[kind]()
+
+
+KINDS = (
+    "replace stateless", "replace stateful", "insert stateless", "insert stateful", "remove stateless",
+    "remove stateful", "add sink", "remove sink", "several", "whole flow",
+)  # fmt: skip
+
+
+def expected(kind: str, cut: int | None, last: int = EPOCHS) -> dict[str, Counter[tuple[Any, ...]]]:
+    """What the sinks must hold, and the totals at the end: old code before the cut, new code from it."""
+    out: Counter[tuple[Any, ...]] = Counter()
+    copy: Counter[tuple[Any, ...]] = Counter()
+    totals: Counter[int] = Counter()
+    seen: Counter[int] = Counter()
+    for epoch in range(last):
+        new = kind if cut is not None and epoch >= cut else ""
+        stream = rows(epoch)
+        if new in ("replace stateless", "lethal"):
+            stream = [(key, price) for key, price in stream if price < 120]
+        elif new not in ("remove stateless", "whole flow"):
+            stream = [(key, price) for key, price in stream if price >= 50]
+        if (kind == "remove sink" and not new) or new in ("add sink", "several"):
+            copy.update((*row, epoch) for row in stream)
+        if new in ("insert stateless", "several", "whole flow"):
+            stream = [(key, price * 2) for key, price in stream]
+        if (kind == "remove stateful" and not new) or new == "insert stateful":
+            passed = []
+            for key, price in sorted(stream, key=lambda row: row[1]):
+                seen[key] += 1
+                if seen[key] <= 7:
+                    passed.append((key, price))
+            stream = passed
+        for key, price in stream:
+            totals[key] += price
+        sign = -1 if new in ("replace stateful", "several", "whole flow") else 1
+        out.update((key, sign * totals[key], epoch) for key in {key for key, _ in stream})
+    return {"out": out, "copy": copy, "totals": Counter({(key, total): 1 for key, total in totals.items()})}
+
+
+@dataclass
+class Modified:
+    """A run with a modification, armed before epoch `at`."""
+
+    spark: SparkSession
+    root: str
+    kind: str
+    at: int = 2
+    steps: list[Any] | None = None
+    on_event: Callable[[Event], None] = lambda event: None
+    modification: ms.Modification | None = None
+    _job: ms.Job | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def start(self, **options: Any) -> ms.Job:
+        """Start the job; it is modified by itself."""
+        todo = steps(self.spark, self.root, self.kind) if self.steps is None else self.steps
+        known = threading.Event()
+
+        def listen(event: Event) -> None:
+            if event == After(Step.PUBLISH, self.at - 1) and self.modification is None and todo:
+                known.wait()
+                self.modification = self.job.modify(*todo)
+                settled(self.modification)
+            self.on_event(event)
+
+        self._job = flow(self.spark, self.root, self.kind).start(
+            os.path.join(self.root, "checkpoint"),
+            trigger=ms.available_now(),
+            listener=listen,
+            cache=os.path.join(self.root, "cache"),
+            groups=8,
+            **{**self.options, **options},
+        )
+        known.set()
+        return self._job
+
+    @property
+    def job(self) -> ms.Job:
+        """The job, once it is started."""
+        assert self._job is not None
+        return self._job
+
+    def run(self, **options: Any) -> ms.Job:
+        """Run to the end of the input."""
+        job = self.start(**options)
+        assert job.await_termination(120)
+        return job
+
+
+def settled(modification: ms.Modification) -> None:
+    """Wait until a modification is armed, or has come to an end."""
+    with modification._moved:
+        modification._moved.wait_for(lambda: modification.phase is ms.Phase.ARMED or modification.phase.is_final, 60)
+
+
+def records(spark: SparkSession, run: Modified, operator: str) -> list[Any]:
+    """The records that an operator keeps at the end."""
+    saved = run.job.savepoint(os.path.join(run.root, f"saved-{operator}"))
+    return spark.read.parquet(f"{saved}/state/{operator}/record").collect()
+
+
+def outcome(spark: SparkSession, root: str, job: ms.Job) -> dict[str, Counter[tuple[Any, ...]]]:
+    """What the sinks hold, and the totals at the end."""
+    state = job.savepoint(os.path.join(root, "savepoint"))
+    totals = spark.read.parquet(f"{state}/state/totals/record").select("key", "total").collect()
+    return {
+        "out": written(spark, f"{root}/out"),
+        "copy": written(spark, f"{root}/copy"),
+        "totals": Counter(map(tuple, totals)),
+    }
+
+
+def written(spark: SparkSession, directory: str) -> Counter[tuple[Any, ...]]:
+    """What a file sink holds, with the epoch of each row, as a multiset."""
+    if not os.path.isdir(directory) or not any(name.startswith("epoch=") for name in os.listdir(directory)):
+        return Counter()
+    found = spark.read.schema(f"{SCHEMA}, epoch long").json(directory).collect()
+    return Counter(map(tuple, found))
+
+
+# --- the driver that kills itself ---
+
+
+def main(root: str, kind: str, at: int, point: str) -> None:
+    """Run the job, and die at a point: `before Armed`, `after Armed`, `before run 2`, `after commit 2`, or `never`."""
+    spark = (
+        SparkSession.builder.master("local[2,4]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.python.unix.domain.socket.enabled", "true")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .getOrCreate()
+    )
+
+    def on_event(event: Event) -> None:
+        if isinstance(event, Modifying):
+            name = f"{'after' if event.written else 'before'} {event.phase}"
+        elif isinstance(event, (Before, After)):
+            name = f"{type(event).__name__.lower()} {event.step.value} {event.epoch}"
+        else:
+            return
+        if name == point:
+            print(json.dumps({"died": name}), flush=True)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    Modified(spark, root, kind, at, on_event=on_event).run(on_drift="keep")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4])
