@@ -122,7 +122,7 @@ def steps(spark: SparkSession, root: str, kind: str) -> list[Any]:
         "several": lambda: [ms.replace("totals", Negative()), ms.insert("doubled", doubled, after="big"), copy],
         "whole flow": lambda: [other_flow(spark, root)],
         "lethal": lambda: [ms.replace("big", lethal)],
-        "none": lambda: [],
+        "none": list,
     }[kind]()
 
 
@@ -160,7 +160,7 @@ def expected(kind: str, cut: int | None, last: int = EPOCHS) -> dict[str, Counte
             totals[key] += price
         sign = -1 if new in ("replace stateful", "several", "whole flow") else 1
         out.update((key, sign * totals[key], epoch) for key in {key for key, _ in stream})
-    return {"out": out, "copy": copy, "totals": Counter({(key, total): 1 for key, total in totals.items()})}
+    return {"out": out, "copy": copy, "totals": Counter(dict.fromkeys(totals.items(), 1))}
 
 
 @dataclass

@@ -17,8 +17,10 @@ class DeadlineError(MidstreamError):
 
 
 @contextlib.contextmanager
-def limited(seconds: float, what: str, cancel: Callable[[], None]) -> Iterator[None]:
+def limited(seconds: float, what: str, cancel: Callable[[], None]) -> Iterator[threading.Event]:
     """Run a block for at most so long; `cancel` must end the Spark jobs that it waits for.
+
+    Gives the event that is set when the time is over, so that the block does not try again.
 
     Promised: a block that waits for Spark, or loops in Python, ends with `DeadlineError`. Not promised: an end to a
     call into C that never returns.
@@ -36,7 +38,7 @@ def limited(seconds: float, what: str, cancel: Callable[[], None]) -> Iterator[N
 
     threading.Thread(target=watch, name="midstream-deadline", daemon=True).start()
     try:
-        yield
+        yield passed
     except Exception as error:
         if passed.is_set():
             raise DeadlineError(f"{what} was given up after {seconds:g} seconds: it may hang") from error

@@ -212,8 +212,10 @@ class Engine:
         armed = self.armed
         armed.begun()
         try:
-            with limited(self.settings.cut_deadline, "the first epoch under the new plan", self._cancel):
-                return intent, self._timed(times, Step.RUN, intent.epoch, lambda: self._run(batch, intent, final))
+            with limited(self.settings.cut_deadline, "the first epoch under the new plan", self._cancel) as late:
+                return intent, self._timed(
+                    times, Step.RUN, intent.epoch, lambda: self._run(batch, intent, final, late.is_set)
+                )
         except Exception as error:
             self.armed = None
             armed.broken(explained(error))
@@ -257,12 +259,14 @@ class Engine:
             self.listener(After(Step.JOURNAL, epoch))
         return intent
 
-    def _run(self, batch: DataFrame, intent: Intent, final: bool) -> Outcome:
+    def _run(
+        self, batch: DataFrame, intent: Intent, final: bool, is_late: Callable[[], bool] = lambda: False
+    ) -> Outcome:
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 return self._attempt(batch, intent, final)()
             except Exception as error:
-                if attempt == ATTEMPTS or is_final(error, self.spark.sparkContext.master or ""):
+                if attempt == ATTEMPTS or is_late() or is_final(error, self.spark.sparkContext.master or ""):
                     raise
                 self.listener(events.Rerun(intent.epoch, attempt, str(explained(error))))
         raise AssertionError("unreachable")

@@ -160,8 +160,9 @@ class Journal:
 
     def running_plan(self) -> Plan | None:
         """Read the plan that the job ran last: the newest that is not of a modification which was never applied."""
-        applied = (Phase.APPLIED, Phase.COMPLETED)
+        applied, last = (Phase.APPLIED, Phase.COMPLETED), self.newest_commit()
         not_applied = {record.version for record in self.modifications() if record.phase not in applied}
+        not_applied.discard(last.version if last is not None else 0)  # it was, and nobody could write that down
         versions = [version for version in self.versions() if version not in not_applied]
         return self.plan(versions[-1]) if versions else None
 

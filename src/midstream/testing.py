@@ -32,7 +32,7 @@ from midstream import plan as p
 from midstream.code import load
 from midstream.durations import Duration, micros
 from midstream.errors import MidstreamError
-from midstream.events import After, Before, Event, Progress, Rerun, Staged, Step
+from midstream.events import After, Before, Event, Progress, Rerun, Step
 from midstream.flow import Flow, Stream, available_now
 from midstream.job import Job
 from midstream.resolve import arrow_schema, parse_schema
@@ -240,7 +240,7 @@ class _Runner:
 
     def _listen(self, event: Event) -> None:
         self._result.events.append(event)
-        if isinstance(event, (Progress, Rerun, Staged)):
+        if not isinstance(event, (Before, After)):
             return
         waiting = self._pending.get(event.epoch, [])
         for fault in list(waiting):

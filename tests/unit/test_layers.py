@@ -22,7 +22,8 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
     for names in (
         "cli __main__ web demo bench nexmark testing",
         "job modifications flow java sessions",
-        "engine attempt records rehearsal validation deadline dataflow resolve savepoint housekeeping failures slot aggregate_task function_task",
+        "engine attempt records rehearsal validation savepoint",
+        "dataflow resolve deadline housekeeping failures slot aggregate_task function_task",
         "state migration sinks sources journal storage metrics aggregation retention",
         "coordinator modification",
         "operators changes plan functions aggregates code routing events errors durations",

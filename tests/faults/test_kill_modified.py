@@ -1,0 +1,81 @@
+"""The driver is killed with SIGKILL while its job is being modified; a restart leaves no trace of it.
+
+What is armed is applied after the restart, what was not armed is not; rows and state are those of the old plan before
+the reported cut and of the new one from it.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import midstream as ms
+from tests import modifying
+from tests.modifying import EPOCHS, KINDS, Modified, expected, outcome
+
+AT = 2
+POINTS = [
+    "before Submitted", "after Submitted", "before Validated", "after Validated", "before Prepared", "after Prepared",
+    "before Armed", "after Armed",
+    f"before journal {AT}", f"after journal {AT}", f"before run {AT}", f"after run {AT}",
+    f"before commit {AT}", f"after commit {AT}", "before Applied", "after Applied", "before Completed",
+    "after Completed", f"after publish {AT}",
+]  # fmt: skip
+# the gaps between two durable steps, one with each kind; `make test-all` runs the whole matrix
+GAPS = [
+    "after Submitted", "after Validated", "after Prepared", "after Armed", f"after journal {AT}", f"before run {AT}",
+    f"after run {AT}", f"after commit {AT}", "after Applied", f"after publish {AT}",
+]  # fmt: skip
+SHORT = set(zip(KINDS, [*GAPS[6:], *GAPS[:6]], strict=True))
+MATRIX = [
+    pytest.param(kind, point, marks=[] if (kind, point) in SHORT else [pytest.mark.slow])
+    for point in POINTS
+    for kind in KINDS
+]
+
+
+def killed(root: str, kind: str, point: str) -> str:
+    """Run a driver until it kills itself; give what it printed."""
+    command = [sys.executable, "-m", "tests.modifying", root, kind, str(AT), point]
+    repository = Path(modifying.__file__).parents[1]
+    ended = subprocess.run(command, cwd=repository, capture_output=True, text=True, timeout=180, check=False)
+    assert ended.returncode == -9, ended.stderr
+    return ended.stdout
+
+
+@pytest.mark.parametrize(("kind", "point"), MATRIX)
+def test_a_driver_killed_while_it_modifies_its_job_loses_and_repeats_nothing(
+    spark: SparkSession, tmp_path: Path, kind: str, point: str
+) -> None:
+    root = str(tmp_path)
+    assert point in killed(root, kind, point), "the fault must have fired"
+    job = Modified(spark, root, kind, steps=[]).run(on_drift="keep")
+    found = job.modifications
+    cut = found[0].cut.epoch if found and found[0].cut is not None else None
+    armed = POINTS.index(point) > POINTS.index("before Armed")
+    assert cut == (AT if armed else None)
+    assert [m.phase for m in found] == ([] if point == "before Submitted" else [_end(armed)])
+    assert outcome(spark, root, job) == expected(kind, cut)
+
+
+def _end(armed: bool) -> ms.Phase:
+    return ms.Phase.COMPLETED if armed else ms.Phase.FAILED
+
+
+def test_code_that_kills_the_driver_in_its_first_epoch_is_given_up_after_the_second_time(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    root = str(tmp_path)
+    killed(root, "lethal", "by itself")
+    killed(root, "lethal", "by itself")
+    job = Modified(spark, root, "lethal", steps=[]).run(on_drift="keep")
+    assert [m.phase for m in job.modifications] == [ms.Phase.ROLLED_BACK]
+    assert "the driver ended 2 times" in job.modifications[0].error
+    assert job.status.epoch == EPOCHS - 1
+    assert outcome(spark, root, job) == expected("none", None)
+    assert os.path.exists(f"{root}/checkpoint")
