@@ -24,7 +24,7 @@ from midstream.errors import (
     SinkError,
     StateError,
 )
-from midstream.flow import Flow, KeyedStream, Stream, Trigger, available_now, every
+from midstream.flow import Flow, KeyedStream, Stream, Trigger, available_now, branch, every
 from midstream.functions import Context, KeyedFunction, Timer, value
 from midstream.functions import list_of as list
 from midstream.functions import map_of as map
@@ -61,6 +61,7 @@ __all__ = [
     "aggregated",
     "approx_distinct",
     "available_now",
+    "branch",
     "count",
     "every",
     "first",

@@ -147,6 +147,14 @@ def remove_sink(id: str) -> Change:
     return Change(f"remove sink {id!r}", apply)
 
 
+def extended(plan: Plan, after: str, added: Sequence[AnyOperator]) -> Plan:
+    """Add operators that read `after`, or each other."""
+    plan[after]
+    for operator in added:
+        _refuse_known(plan, operator.id)
+    return msgspec.structs.replace(plan, operators=(*plan.operators, *added))
+
+
 def become(new: Plan) -> Change:
     """Become another plan: the difference is worked out by operator id."""
 

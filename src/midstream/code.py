@@ -35,7 +35,9 @@ class Code(msgspec.Struct, frozen=True, kw_only=True):
     pickled: bytes | None = None  # None: it cannot be pickled, and lives only in the process that wrote it
 
 
-_live: dict[str, Any] = {}  # key -> the object itself, where this process wrote or loaded it
+_live: dict[str, Any] = {}  # key -> the object itself, where this process wrote it
+_loaded: dict[str, Any] = {}  # key -> the object, unpickled; the oldest go
+_LOADED = 256
 
 
 def capture(thing: Any, *, what: str, shipped: bool) -> Code:
@@ -60,20 +62,32 @@ def capture(thing: Any, *, what: str, shipped: bool) -> Code:
 
 def load(code: Code) -> Any:
     """Give back the object: the live one where this process has it, else unpickled (once per process)."""
-    if code.key not in _live:
+    if code.key in _live:
+        return _live[code.key]
+    if code.key not in _loaded:
         if code.pickled is None:
             raise PlanError(
                 f"the code of {code.name!r} could not be kept in the checkpoint and is not in this script; "
                 "start with a script that defines it"
             )
         try:
-            _live[code.key] = cloudpickle.loads(code.pickled)
+            loaded = cloudpickle.loads(code.pickled)
         except Exception as error:
             raise PlanError(
                 f"the code of {code.name!r}, kept by Python {code.python}, cannot be loaded by Python {_python()}: "
                 f"{_reason(error)}. Start with the script that defines it and on_drift='apply'"
             ) from error
-    return _live[code.key]
+        if len(_loaded) >= _LOADED:
+            _loaded.pop(next(iter(_loaded)), None)
+        _loaded[code.key] = loaded
+    return _loaded[code.key]
+
+
+def forget(keys: set[str]) -> None:
+    """Let go of objects whose code no plan holds any more."""
+    for key in keys:
+        _live.pop(key, None)
+        _loaded.pop(key, None)
 
 
 def _python() -> str:

@@ -348,7 +348,11 @@ class Engine:
 
     def keep_plans(self, versions: set[int]) -> None:
         """Drop plans that nobody needs any more."""
-        self._plans = {version: plan for version, plan in self._plans.items() if version in versions}
+        kept = {version: resolved for version, resolved in self._plans.items() if version in versions}
+        dropped = [resolved for version, resolved in self._plans.items() if version not in versions]
+        used = {key for resolved in kept.values() for key in p.code_keys(resolved.plan)}
+        code.forget({key for resolved in dropped for key in p.code_keys(resolved.plan)} - used)
+        self._plans = kept
 
     def add_plan(self, resolved: Resolved) -> None:
         """Make a plan known."""

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from midstream import operators
+from midstream import changes, operators
 from midstream import plan as p
+from midstream.changes import Change
 from midstream.durations import Duration, micros
 from midstream.errors import PlanError
 from midstream.functions import KeyedFunction
@@ -114,6 +115,16 @@ class Flow:
             raise PlanError(f"the id {operator.id!r} is used twice in flow {self.name!r}; give each operator its own")
         self._operators.append(operator)
         return Stream(self, operator.id)
+
+
+def branch(after: str, build: Callable[[Stream], object]) -> Change:
+    """Feed a new subtree from an operator of the running plan: `ms.branch("big", lambda big: big.sink(...))`."""
+    scratch = Flow("branch")
+    build(Stream(scratch, after))
+    added = scratch.plan().operators
+    if not added or scratch.sources:
+        raise PlanError(f"branch after {after!r}: add operators and sinks to the stream that is given, and no source")
+    return Change(f"branch after {after!r}", lambda plan: changes.extended(plan, after, added))
 
 
 @dataclass(frozen=True, slots=True)

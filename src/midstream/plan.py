@@ -143,13 +143,35 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return [operator for operator in self.operators if isinstance(operator, kinds)]
 
     def explain(self) -> str:
-        """Show the plan, one operator a line."""
+        """Show the plan as a tree: each operator below what it reads, or below the first of several inputs."""
         lines = [f"{self.name}, version {self.version}"]
-        for operator in self.operators:
-            kind = type(operator).__name__.lower()
-            inputs = f"  <- {', '.join(operator.inputs)}" if operator.inputs else ""
-            lines.append(f"  {operator.id} ({kind}){inputs}")
+        roots = [operator for operator in self.operators if not operator.inputs]
+        for i, root in enumerate(roots):
+            lines += self._branch(root, "", i == len(roots) - 1)
         return "\n".join(lines)
+
+    def _branch(self, operator: AnyOperator, indent: str, is_last: bool) -> Iterator[str]:
+        others = f", reads {', '.join(operator.inputs[1:])} too" if len(operator.inputs) > 1 else ""
+        yield f"{indent}{'└─' if is_last else '├─'} {operator.id} ({_described(operator)}{others})"
+        below = [reader for reader in self.operators if reader.inputs[:1] == (operator.id,)]
+        for i, reader in enumerate(below):
+            yield from self._branch(reader, indent + ("   " if is_last else "│  "), i == len(below) - 1)
+
+
+def _described(operator: AnyOperator) -> str:
+    kind = "map_arrow" if isinstance(operator, MapArrow) else type(operator).__name__.lower()
+    if isinstance(operator, (Process, Aggregate)):
+        return f"{kind} by {', '.join(operator.keys)}"
+    if isinstance(operator, Sink):
+        return f"{kind}: {operator.describe}"
+    return f"{kind} {operator.column}" if isinstance(operator, Watermark) else kind
+
+
+def code_keys(plan: Plan) -> set[str]:
+    """List the keys of all code in a plan."""
+    found = {o.code.key for o in plan.operators if isinstance(o, (Transform, MapArrow, Process, Sink))}
+    specs = [spec for o in plan.operators if isinstance(o, Aggregate) for spec in o.aggregates]
+    return found | {spec.code.key for spec in specs if spec.code is not None}
 
 
 def check(plan: Plan) -> None:

@@ -70,6 +70,10 @@ def differs(*steps: changes.Change) -> dict[str, tuple[str, ...] | None]:
         ([ms.remove_sink("copy")], {"copy": None}),
         ([ms.add_sink("more", ms.sinks.memory(), after="sums")], {"more": ("sums",)}),
         (
+            [ms.branch("big", lambda big: big.transform("new", small).sink("more", ms.sinks.memory()))],
+            {"new": ("big",), "more": ("new",)},
+        ),
+        (
             [ms.insert("new", small, after="big"), ms.remove("big")],
             {"big": None, "new": ("left",), "all": ("new", "right"), "copy": ("new",)},
         ),
@@ -111,6 +115,7 @@ def test_a_change_that_makes_no_sense_is_refused(steps: list[changes.Change], me
         (lambda: ms.insert("new", small, after="big", before="all"), "say one of"),
         (lambda: ms.insert("new", Keep(), after="big"), "Keep is not an operator"),
         (lambda: ms.insert("new", operators.sink(ms.sinks.memory()), after="big"), "ms.add_sink"),
+        (lambda: ms.branch("big", lambda big: None), "add operators and sinks"),
         (lambda: ms.add_sink("new", print, after="big"), "must be one of ms.sinks"),
     ],
 )
@@ -161,6 +166,21 @@ def test_to_become_another_flow_touches_only_what_differs() -> None:
     other = msgspec.structs.replace(PLAN, operators=tuple(new if o.id == "big" else o for o in PLAN.operators))
     after = changed(PLAN, [changes.become(other)])
     assert [o.id for o in after.operators if o != PLAN[o.id]] == ["big"]
+
+
+def test_a_plan_is_shown_as_a_tree() -> None:
+    assert (
+        PLAN.explain()
+        == """\
+bids, version 1
+├─ left (source)
+│  └─ big (transform)
+│     ├─ all (union, reads right too)
+│     │  └─ sums (process by key)
+│     │     └─ out (sink: memory())
+│     └─ copy (sink: memory())
+└─ right (source)"""
+    )
 
 
 def test_a_circle_is_refused() -> None:
