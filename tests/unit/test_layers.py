@@ -20,7 +20,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "midstream"
 LAYERS: tuple[frozenset[str], ...] = tuple(
     frozenset(names.split())
     for names in (
-        "cli __main__ web demo bench nexmark testing",
+        "cli __main__ web demo bench nexmark testing ingest",
         "job flow java sessions",
         "engine dataflow resolve savepoint housekeeping failures slot aggregate_task function_task",
         "state migration sinks sources journal storage metrics aggregation retention",
