@@ -107,6 +107,19 @@ def epoch(
     bench_epoch.run(rows=rows, epochs=epochs, sizes=tuple(int(size) for size in sizes.split(",")), json=json)
 
 
+@bench.command("ingest")
+def ingest_bench(
+    records: Annotated[int, typer.Option(help="Records of 100 bytes, over all producers.")] = 1_000_000,
+    producers: Annotated[int, typer.Option(help="Connections that send at once.")] = 4,
+    kills: Annotated[int, typer.Option(help="How often the server is killed meanwhile.", min=0)] = 0,
+    json: Json = None,
+) -> None:
+    """Records per second that the server acknowledges once they are on disk."""
+    from midstream.bench import ingest as bench_ingest
+
+    bench_ingest.run(records=records, producers=producers, kills=kills, json=json)
+
+
 def main() -> None:
     """Run the command; an error of ours is a message, not a traceback."""
     try:

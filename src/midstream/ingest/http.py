@@ -45,7 +45,7 @@ class HttpServer:
                 match = REQUEST.fullmatch(line)
                 if match is None:
                     raise _Refusal(HTTPStatus.BAD_REQUEST, "not an HTTP/1.1 request")
-                headers = await _headers(peer)
+                headers = await asyncio.wait_for(_headers(peer), SECONDS_PER_BODY)
                 keep = match[3] == b"1" and headers.get("connection", "").lower() != "close"
                 status, answer = await self._answer(peer, match[1].decode(), match[2].decode("latin-1"), headers)
                 keep = keep and not peer.stopping.is_set()

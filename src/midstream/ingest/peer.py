@@ -47,9 +47,9 @@ class Peer:
     async def line(self, limit: int) -> bytes | None:
         """Take a line; none if the peer has closed before its end."""
         found = await self.first_line(limit)
+        if len(self.buffer if found is None else found) > limit:
+            raise TooLongError
         if found is None:
-            if len(self.buffer) > limit:
-                raise TooLongError
             return None
         self.buffer = self.buffer[self.buffer.index(b"\n") + 1 :]
         return found

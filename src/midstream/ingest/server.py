@@ -17,6 +17,7 @@ from midstream.sources.spool_writer import SpoolWriter
 
 MAX_CONNECTIONS = 1000
 FAREWELL = 5.0  # seconds that connections have for their last acknowledgements when the server stops
+SECONDS_TO_AUTHENTICATE = 10.0
 STATUS_EVERY = 2.0
 SOCKET_BYTES = 1 << 18
 
@@ -62,7 +63,7 @@ class Server:
             task.cancel()
         await asyncio.gather(*self._connections, *duties, return_exceptions=True)
         if failed is not None:
-            failed.result()
+            _explain(failed)
 
     def stop(self) -> None:
         """Begin to stop."""
@@ -89,7 +90,7 @@ class Server:
         self._connections.add(task)
         peer = Peer(reader, writer, self._stopping, self._settings.chunk)
         try:
-            with contextlib.suppress(ConnectionError, TimeoutError, asyncio.CancelledError):
+            with contextlib.suppress(ConnectionError, asyncio.TimeoutError, asyncio.CancelledError):
                 await self._serve(peer)
         finally:
             self._connections.discard(task)
@@ -97,11 +98,23 @@ class Server:
                 await peer.close()
 
     async def _serve(self, peer: Peer) -> None:
-        line = await peer.first_line(tcp.COMMAND_BYTES)
+        # Who has no token yet must not hold a connection for long.
+        patience = SECONDS_TO_AUTHENTICATE if self._settings.token is not None else None
+        line = await asyncio.wait_for(peer.first_line(tcp.COMMAND_BYTES), patience)
         if line is not None and REQUEST.fullmatch(line):
             await self._http.serve(peer)
         else:
             await tcp.serve(peer, self._committer, self._settings)
+
+
+def _explain(failed: asyncio.Future[None]) -> None:
+    """Raise what ended a duty of the server; an error of the disk as a message."""
+    try:
+        failed.result()
+    except OSError as error:
+        raise MidstreamError(
+            f"the spool cannot be written: {error}. What was acknowledged is on disk; see to the disk, and start again"
+        ) from error
 
 
 def run(settings: Settings, directory: str, *, listening: Report, status: Report) -> None:
