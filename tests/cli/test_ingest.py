@@ -19,6 +19,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from midstream.bench import ingest as bench
+from midstream.bench.ingest import _lines as lines
+from midstream.bench.oracle import ResultError
 from midstream.sources import segments
 from midstream.sources.spool_reader import SpoolStreamReader
 
@@ -31,6 +34,7 @@ class Server:
 
     def __init__(self, spool: Path, *options: str) -> None:
         self.spool, self.port = spool, 0
+        self.up = threading.Event()
         self._options = options
         self.start()
 
@@ -45,9 +49,11 @@ class Server:
         line = self.process.stdout.readline()
         assert line.startswith("listening on 127.0.0.1:"), self.process.communicate()
         self.port = int(line.split(",")[0].rpartition(":")[2])
+        self.up.set()
 
     def end(self, number: int) -> tuple[int, str]:
         """Send a signal, and give the exit code and what was written to stderr."""
+        self.up.clear()
         self.process.send_signal(number)
         _, errors = self.process.communicate(timeout=30)
         return self.process.returncode, errors
@@ -332,7 +338,7 @@ class Producer(threading.Thread):
                 try:
                     self._session()
                 except (ConnectionError, TimeoutError):
-                    continue
+                    self._server.up.wait(30)
         except BaseException as error:
             self.error = error
         finally:
@@ -398,3 +404,21 @@ def test_killed_in_the_middle_every_acknowledged_record_is_there_once(tmp_path: 
 @pytest.mark.slow
 def test_killed_twenty_times_every_acknowledged_record_is_there_once(tmp_path: Path) -> None:
     kill_again_and_again(tmp_path / "spool", kills=20, total=400_000)
+
+
+# --- the benchmark --------------------------------------------------------------------------------------------------
+
+
+def test_the_benchmark_checks_the_spool_before_it_tells_a_figure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = os.pathsep.join([str(SOURCE), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+    monkeypatch.setenv("PYTHONPATH", path)
+    bench.run(records=4000, producers=2, kills=1, json=tmp_path / "ingest.json")
+    saved = json.loads((tmp_path / "ingest.json").read_text())
+    assert (saved["checked"], saved["records"], saved["kills"]) == (True, 4000, 1)
+    assert "exactly once" in capfd.readouterr().out
+    monkeypatch.setattr(bench, "_lines", lambda producer, first, last: lines(producer, last, 2 * last - first))
+    with pytest.raises(ResultError, match="no time is printed"):
+        bench.run(records=1000, producers=1, json=tmp_path / "wrong.json")
+    assert not (tmp_path / "wrong.json").exists()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import os
 import tempfile
 from pathlib import Path
@@ -13,7 +15,7 @@ from hypothesis import strategies as st
 
 from midstream.errors import MidstreamError, PlanError, SchemaError
 from midstream.ingest import records
-from midstream.ingest.committer import append_letters
+from midstream.ingest.committer import Block, Committer, Full, Gap, Malformed, Outcome, Stored, append_letters
 from midstream.ingest.settings import Settings, address, check_exposure
 from midstream.sources import columns, segments, spool_writer
 from midstream.sources.segments import Mark, Segment
@@ -96,7 +98,8 @@ def _leave_unmerged(directory: Path) -> None:
         (directory / part.name).write_bytes(b"whatever: its records are in the merged one")
 
 
-def test_small_segments_become_few_large_ones(tmp_path: Path) -> None:
+def test_small_segments_become_few_large_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spool_writer, "MERGE", 6)
     writer = SpoolWriter(tmp_path, N)
     for n in range(spool_writer.MERGE**2 + 5):
         writer.append(rows(n), {f"p{n % 7}": n})
@@ -240,6 +243,67 @@ def test_epochs_are_bounded_and_shared_among_tasks(tmp_path: Path) -> None:
     assert source.partitions(end, end) == []
     with pytest.raises(MidstreamError, match="another spool"):
         source.partitions({"spool": "x", "record": 0}, end)
+
+
+# --- group commit ---------------------------------------------------------------------------------------------------
+
+
+def committed(writer: SpoolWriter, *blocks: Block) -> list[Outcome]:
+    """What becomes of blocks that are submitted together."""
+
+    async def run() -> list[Outcome]:
+        committer = Committer(writer, records.of("json", N, 100))
+        running = asyncio.ensure_future(committer.run())
+        outcomes = asyncio.gather(*map(committer.submit, blocks))
+        try:
+            await asyncio.wait([running, outcomes], return_when=asyncio.FIRST_COMPLETED)
+            return outcomes.result() if outcomes.done() else running.result()  # type: ignore[return-value]
+        finally:
+            outcomes.cancel()
+            running.cancel()
+            await asyncio.gather(running, outcomes, return_exceptions=True)
+            committer.close()
+
+    return asyncio.run(run())
+
+
+def test_blocks_that_come_together_become_one_segment(tmp_path: Path) -> None:
+    one, two, again = b'{"n":1}\n', b'{"n":2}\nnonsense\n', b'{"n":2}\nnonsense\n{"n":3}\n'
+    first, second, third, gap = committed(
+        SpoolWriter(tmp_path, N), Block(one, "a"), Block(two, "b", "p"), Block(again, "c", "p"), Block(one, "d", "q", 5)
+    )
+    assert (first, third, gap) == (Stored(1, 0, []), Stored(1, 2, []), Gap(0))
+    assert isinstance(second, Stored)
+    assert (second.accepted, second.records, len(second.refused)) == (1, 2, 1)
+    assert names(tmp_path) == ["000000000000000000-3-0.arrow"]
+    assert read(tmp_path, 0, 3) == [1, 2, 3]
+    assert SpoolWriter(tmp_path, N).producers == {"p": 3}
+
+
+def test_a_full_disk_pushes_back_and_a_broken_one_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(number: int) -> None:
+        def fsync(file: int) -> None:
+            raise OSError(number, os.strerror(number))
+
+        monkeypatch.setattr("midstream.storage.os.fsync", fsync)
+
+    writer = SpoolWriter(tmp_path, N)
+    fail(errno.ENOSPC)
+    assert committed(writer, Block(b'{"n":1}', "a", "p")) == [Full()]
+    assert names(tmp_path) == []
+    monkeypatch.undo()
+    writer = SpoolWriter(tmp_path, N)
+    assert writer.producers == {}
+    fail(errno.EIO)
+    with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+        committed(writer, Block(b'{"n":1}', "a"))
+
+
+def test_what_never_fits_is_refused_instead_of_waiting_for_ever(tmp_path: Path) -> None:
+    writer = SpoolWriter(tmp_path, N, max_bytes=10_000)
+    (outcome,) = committed(writer, Block(b'{"n":1}\n' * 1000, "a"))
+    assert isinstance(outcome, Malformed)
+    assert "do not fit in a spool of 10000" in outcome.reason
 
 
 # --- columns, records and addresses ---------------------------------------------------------------------------------
