@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import http.client
 import json
-import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,90 +20,7 @@ from midstream.bench.ingest import _lines as lines
 from midstream.bench.oracle import ResultError
 from midstream.sources import segments
 from midstream.sources.spool_reader import SpoolStreamReader
-
-SOURCE = Path(__file__).parents[2] / "src"
-SCHEMA = ("--schema", "n long, s string")
-
-
-class Server:
-    """A running server, on a port that stays the same when it is started again."""
-
-    def __init__(self, spool: Path, *options: str) -> None:
-        self.spool, self.port = spool, 0
-        self.up = threading.Event()
-        self._options = options
-        self.start()
-
-    def start(self) -> None:
-        path = os.pathsep.join([str(SOURCE), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
-        command = [sys.executable, "-m", "midstream.cli", "ingest", "--to", str(self.spool)]
-        self.process = subprocess.Popen(
-            [*command, "--listen", f"127.0.0.1:{self.port}", *self._options],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": path},
-        )  # fmt: skip
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        assert line.startswith("listening on 127.0.0.1:"), self.process.communicate()
-        self.port = int(line.split(",")[0].rpartition(":")[2])
-        self.up.set()
-
-    def end(self, number: int) -> tuple[int, str]:
-        """Send a signal, and give the exit code and what was written to stderr."""
-        self.up.clear()
-        self.process.send_signal(number)
-        _, errors = self.process.communicate(timeout=30)
-        return self.process.returncode, errors
-
-    def request(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, dict[str, Any]]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
-        try:
-            connection.request(method, path, body, {name.replace("_", "-"): text for name, text in headers.items()})
-            response = connection.getresponse()
-            return response.status, json.loads(response.read())
-        finally:
-            connection.close()
-
-    def post(self, *lines: str, **headers: str) -> tuple[int, dict[str, Any]]:
-        return self.request("POST", "/", "".join(f"{line}\n" for line in lines).encode(), **headers)
-
-    def connect(self) -> socket.socket:
-        return socket.create_connection(("127.0.0.1", self.port), timeout=30)
-
-    def talk(self, *content: bytes) -> list[str]:
-        """Send bytes over a connection, close its sending half, and give the lines of the answer."""
-        with self.connect() as sock:
-            sock.sendall(b"".join(content))
-            sock.shutdown(socket.SHUT_WR)
-            return sock.makefile().read().splitlines()
-
-    def rows(self) -> list[dict[str, Any]]:
-        return rows(self.spool)
-
-    def letters(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in (self.spool / segments.DEAD_LETTERS).read_text().splitlines()]
-
-
-def rows(spool: Path) -> list[dict[str, Any]]:
-    there = segments.listing(str(spool))
-    batches = segments.read(str(spool), there[0].first, there[-1].end) if there else []
-    return [row for batch in batches for row in batch.to_pylist()]
-
-
-def record(n: int) -> str:
-    return json.dumps({"n": n, "s": "x" * 70})
-
-
-@contextmanager
-def served(spool: Path, *options: str) -> Iterator[Server]:
-    server = Server(spool, *options)
-    try:
-        yield server
-    finally:
-        if server.process.poll() is None:
-            server.end(signal.SIGKILL)
-        for pipe in (server.process.stdout, server.process.stderr):
-            assert pipe is not None
-            pipe.close()
+from tests.ingesting import SCHEMA, Producer, Server, environment, record, served
 
 
 @pytest.fixture(scope="module")
@@ -315,83 +228,24 @@ def test_a_signal_ends_it_cleanly_and_what_was_acknowledged_is_there(tmp_path: P
 
 
 def test_a_second_server_on_a_spool_is_refused(plain: Server) -> None:
-    path = os.pathsep.join([str(SOURCE), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
     command = [sys.executable, "-m", "midstream.cli", "ingest", "--to", str(plain.spool), "--listen", "127.0.0.1:0"]
-    done = subprocess.run([*command, *SCHEMA], capture_output=True, text=True, env=os.environ | {"PYTHONPATH": path})
+    done = subprocess.run([*command, *SCHEMA], capture_output=True, text=True, env=environment())
     assert done.returncode == 1
     assert "another process writes to the spool" in done.stderr
 
 
-class Producer(threading.Thread):
-    """Sends numbered records; after every broken connection it asks where to go on."""
-
-    def __init__(self, server: Server, name: str, total: int) -> None:
-        super().__init__(daemon=True)
-        self.acknowledged = 0
-        self.progress = threading.Condition()
-        self._server, self._id, self._total = server, name, total
-        self.error: BaseException | None = None
-
-    def run(self) -> None:
-        try:
-            while self.acknowledged < self._total:
-                try:
-                    self._session()
-                except (ConnectionError, TimeoutError):
-                    self._server.up.wait(30)
-        except BaseException as error:
-            self.error = error
-        finally:
-            with self.progress:
-                self.progress.notify_all()
-
-    def _session(self) -> None:
-        with self._server.connect() as sock, sock.makefile() as answers:
-            sock.sendall(f"PRODUCER {self._id}\n".encode())
-            word, at = self._answer(answers)
-            assert word == "AT"
-            assert int(at) >= self.acknowledged, "an acknowledged record is gone"
-            self._note(int(at))
-            while self.acknowledged < self._total:
-                last = min(self.acknowledged + 500, self._total)
-                sock.sendall("".join(f"{record(n)}\n" for n in range(self.acknowledged, last)).encode())
-                while self.acknowledged < last:
-                    word, done = self._answer(answers)
-                    assert word == "OK"
-                    self._note(int(done))
-
-    def _answer(self, answers: Any) -> list[str]:
-        line = answers.readline()
-        if not line.endswith("\n"):
-            raise ConnectionError
-        return line.split()
-
-    def _note(self, acknowledged: int) -> None:
-        with self.progress:
-            self.acknowledged = acknowledged
-            self.progress.notify_all()
-
-
 def kill_again_and_again(spool: Path, kills: int, total: int) -> None:
     chance = random.Random(7)
-    with served(spool, "--schema", "n long, s string") as server:
+    with served(spool, *SCHEMA) as server:
         producers = [Producer(server, f"p{i}", total) for i in range(2)]
         for producer in producers:
             producer.start()
-        marks = sorted(chance.randrange(total // 50, total * 9 // 10) for _ in range(kills))
-        for mark in marks:
-            watched = producers[0]
-            with watched.progress:
-                watched.progress.wait_for(lambda: watched.acknowledged >= mark or watched.error, timeout=60)  # noqa: B023
+        for mark in sorted(chance.randrange(total // 50, total * 9 // 10) for _ in range(kills)):
+            producers[0].wait_for(mark)
             server.end(signal.SIGKILL)
-            for pipe in (server.process.stdout, server.process.stderr):
-                assert pipe is not None
-                pipe.close()
             server.start()
         for producer in producers:
-            producer.join(timeout=120)
-            assert producer.error is None
-            assert producer.acknowledged == total
+            producer.finish()
         found = [row["n"] for row in server.rows()]
         assert len(found) == 2 * total
         assert sorted(found) == [n for n in range(total) for _ in producers]
@@ -412,8 +266,7 @@ def test_killed_twenty_times_every_acknowledged_record_is_there_once(tmp_path: P
 def test_the_benchmark_checks_the_spool_before_it_tells_a_figure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    path = os.pathsep.join([str(SOURCE), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
-    monkeypatch.setenv("PYTHONPATH", path)
+    monkeypatch.setenv("PYTHONPATH", environment()["PYTHONPATH"])
     bench.run(records=4000, producers=2, kills=1, json=tmp_path / "ingest.json")
     saved = json.loads((tmp_path / "ingest.json").read_text())
     assert (saved["checked"], saved["records"], saved["kills"]) == (True, 4000, 1)

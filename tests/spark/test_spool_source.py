@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ from pyspark.sql import SparkSession
 import midstream as ms
 from midstream.sources import columns, segments, spool_writer
 from midstream.sources.spool_writer import SpoolWriter
+from tests.ingesting import SCHEMA, Producer, served
 
 COLUMNS = columns.parse("n long, word string, at timestamp, price decimal(10,2), day date, raw binary, ok boolean")
 
@@ -70,3 +72,24 @@ def test_what_is_no_spool_is_refused_with_what_to_do(spark: SparkSession, tmp_pa
     assert frame.schema.simpleString() == (
         "struct<n:bigint,word:string,at:timestamp,price:decimal(10,2),day:date,raw:binary,ok:boolean>"
     )
+
+
+@pytest.mark.slow
+def test_a_live_job_gets_each_record_once_from_a_server_that_is_killed_again_and_again(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    total, kills = 100_000, 5
+    with served(tmp_path / "spool", *SCHEMA) as server:
+        producer = Producer(server, "p", total)
+        producer.start()
+        flow = ms.Flow("live")
+        out = str(tmp_path / "out")
+        flow.source("records", ms.sources.spool(server.spool)).sink("out", ms.sinks.files(out))
+        for kill in range(kills):  # the job is stopped and started again, too, and the producer notices nothing
+            with flow.start(tmp_path / "job", trigger=ms.every(0), cache=tmp_path / "cache"):
+                producer.wait_for((kill + 1) * total // (kills + 1))
+                server.end(signal.SIGKILL)
+                server.start()
+        producer.finish()
+    flow.start(tmp_path / "job", trigger=ms.available_now(), cache=tmp_path / "cache").await_termination()
+    assert sorted(row.n for row in spark.read.parquet(out).select("n").collect()) == list(range(total))
