@@ -363,19 +363,21 @@ def test_every_type_is_read(name: str, line: bytes, nothing: bytes) -> None:
         ("json", b'{"a":1}{"a":2}', "trailing characters"),
         ("json", b'{"a":9223372036854775808}', "int"),
         ("json", b'{"d":1.234}', "Decimal"),
+        ("json", b'{"d":1e999999999}', "out of range for decimal128(5, 2)"),
+        ("json", b'{"t":"9999-12-31T23:59:59-23:59"}', "after 9999"),
         ("json", b'{"s":"\xff"}', "not UTF-8"),
         ("json", b'{"x":' + b"[" * 90_000, ""),
         ("json", b'{"s":"' + b"x" * 100_000 + b'"}', "longer than 100000 bytes"),
         ("json", b" " * 100_001, "longer than 100000 bytes"),
-        ("csv", b"1,x", "2 values instead of 3"),
-        ("csv", b"x,x,1", "Expected `int | null`"),
+        ("csv", b"1,x", "2 values instead of 4"),
+        ("csv", b"x,x,1,", "Expected `int | null`"),
         ("csv", b'1,"x,1', "unexpected end of data"),
-        ("csv", b"1,\xff,1", "not UTF-8"),
+        ("csv", b"1,\xff,1,", "not UTF-8"),
     ],
 )
 def test_a_bad_line_is_refused_and_its_neighbours_are_taken(name: str, line: bytes, reason: str) -> None:
-    good = {"json": b'{"a":7,"s":"y"}', "csv": b"7,y,"}[name]
-    format = records.of(name, columns.parse("a long, s string, d decimal(5,2)"), 100_000)
+    good = {"json": b'{"a":7,"s":"y"}', "csv": b"7,y,,"}[name]
+    format = records.of(name, columns.parse("a long, s string, d decimal(5,2), t timestamp"), 100_000)
     parsed = format.parse(format.split(b"\n".join([good, line, good, line])))
     assert [row["a"] for row in parsed.rows.to_pylist()] == [7, 7]
     assert [refused.place for refused in parsed.refused] == [1, 3]
@@ -397,7 +399,7 @@ def test_an_arrow_stream_is_taken_whole_or_not_at_all() -> None:
         out.write_table(rows(1, 2))
     stream = sink.getvalue().to_pybytes()
     assert format.parse(format.split(stream)).rows.equals(rows(1, 2))
-    for torn in (b"", b"junk", stream[:-30], stream[:40]):
+    for torn in (b"", b"junk", stream[:-30], stream[:40], stream.replace(b"n\0\0\0", b"\xff\0\0\0")):
         with pytest.raises(SchemaError, match="Arrow stream"):
             format.split(torn)
     with pytest.raises(SchemaError, match="of n int64 instead of m int64"):

@@ -189,9 +189,10 @@ class Committer:
         """Add a block to a group, unless it does not fit; nothing is written yet."""
         try:
             records = self._format.split(block.data)
-        except SchemaError as error:
-            group.letters.append(letter(block, Refused(0, str(error), b""), len(block.data)))
-            return Malformed(str(error))
+        except Exception as error:  # whatever a producer sends must not end the server
+            reason = str(error) if isinstance(error, SchemaError) else f"cannot be read: {error!r}"
+            group.letters.append(letter(block, Refused(0, reason, b""), len(block.data)))
+            return Malformed(reason)
         duplicates = 0
         if block.producer is not None:
             following = group.progress.get(block.producer, self.following(block.producer))

@@ -14,6 +14,7 @@ from typing import Annotated, Any, NamedTuple, Protocol
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from midstream.errors import SchemaError
 from midstream.sources.columns import Column, arrow_schema
@@ -58,8 +59,7 @@ def of(name: str, columns: tuple[Column, ...], max_record: int) -> Format:
     return Lines(columns, max_record, _csv(columns))
 
 
-Decode = Callable[[bytes], tuple[Any, ...]]  # a line -> its values; raises an error of _BAD
-_BAD = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, csv.Error, ValueError)
+Decode = Callable[[bytes], tuple[Any, ...]]  # a line -> its values; any error means that it is refused
 
 
 class Lines:
@@ -80,7 +80,7 @@ class Lines:
         try:
             if max(map(len, records), default=0) <= self._max_record:
                 return Parsed(self._table([self._decode(line) for line in records]), [])
-        except (*_BAD, pa.ArrowException):
+        except Exception:  # which line it was is found out one by one
             pass
         return self._one_by_one(records)
 
@@ -94,13 +94,13 @@ class Lines:
                 row = self._decode(line)
                 self._table([row])  # a decimal may have too many digits for its column
                 rows.append(row)
-            except (*_BAD, pa.ArrowException) as error:
+            except Exception as error:  # whatever a producer sends must not end the server
                 refused.append(Refused(place, _reason(error), line))
         return Parsed(self._table(rows), refused)
 
     def _table(self, rows: list[tuple[Any, ...]]) -> pa.Table:
         values = zip(*rows, strict=True) if rows else ([] for _ in self._schema)
-        arrays = [pa.array(column, field.type) for column, field in zip(values, self._schema, strict=True)]
+        arrays = [_array(column, field.type) for column, field in zip(values, self._schema, strict=True)]
         return pa.Table.from_arrays(arrays, schema=self._schema)
 
 
@@ -115,10 +115,10 @@ class ArrowRecords:
         try:
             rows = pa.ipc.open_stream(block).read_all()
             rows.validate(full=True)
-        except (pa.ArrowException, OSError) as error:
-            raise SchemaError(f"not an Arrow stream: {error}") from None
-        if not rows.schema.equals(self._schema):
             shown = ", ".join(f"{field.name} {field.type}" for field in rows.schema)
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+            raise SchemaError(f"not an Arrow stream: {_reason(error)}") from None
+        if not rows.schema.equals(self._schema):
             wanted = ", ".join(f"{field.name} {field.type}" for field in self._schema)
             raise SchemaError(f"an Arrow stream of {shown} instead of {wanted}")
         return rows.replace_schema_metadata(None)
@@ -163,6 +163,7 @@ def _csv(columns: tuple[Column, ...]) -> Decode:
 
 _PYTHON: dict[str, Any] = {"boolean": bool, "float": float, "double": float, "string": str, "binary": bytes}
 _PYTHON |= {"date": dt.date, "timestamp": dt.datetime}
+_FIRST, _LAST = -62_135_596_800_000_000, 253_402_300_799_999_999  # microseconds of the years 1 to 9999
 _BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 
 
@@ -174,6 +175,18 @@ def _python_type(column: Column) -> Any:
     if column.type.startswith("decimal"):
         return Decimal | None
     return _PYTHON[column.type] | None
+
+
+def _array(values: Sequence[Any], type: pa.DataType) -> pa.Array:
+    """Turn values into a column; what Arrow would take, but hardly anyone after it, is an error."""
+    if pa.types.is_decimal(type) and any(v is not None and abs(v.adjusted()) > type.precision for v in values):
+        raise ValueError(f"out of range for {type}")  # Arrow would write out all the zeros of 1e999999999 first
+    array = pa.array(values, type)
+    if pa.types.is_timestamp(type):
+        bounds = pc.min_max(array.cast(pa.int64())).as_py()
+        if bounds["min"] is not None and not _FIRST <= bounds["min"] <= bounds["max"] <= _LAST:
+            raise ValueError("a timestamp before the year 1 or after 9999, in UTC")
+    return array
 
 
 def _reason(error: BaseException) -> str:
