@@ -206,6 +206,10 @@ def test_the_newest_segment_stays_and_so_do_the_producers(tmp_path: Path) -> Non
     source = reader(tmp_path)
     offset = source.latestOffset(source.initialOffset(), source.getDefaultReadLimit())
     source.commit(offset)
+    broken = tmp_path / segments.READERS / "broken.json"
+    broken.write_text("{")
+    assert writer.release() == 0, "a reader that cannot tell what it has read holds all"
+    broken.unlink()
     before = writer.used
     assert writer.release() == before - writer.used > 0
     assert names(tmp_path) == ["000000000000000002-1-0.arrow"]

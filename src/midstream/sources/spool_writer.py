@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
 import time
@@ -166,10 +165,14 @@ class SpoolWriter:
     def _marks(self) -> dict[str, Mark]:
         marks = {}
         for name in self._storage.list(layout.READERS):
-            if name.endswith(".json"):
-                with contextlib.suppress(FileNotFoundError):  # removed meanwhile, to forget the reader
-                    content = self._storage.read(f"{layout.READERS}/{name}")
-                    marks[name] = msgspec.json.decode(content, type=Mark)
+            if not name.endswith(".json"):
+                continue
+            try:
+                marks[name] = msgspec.json.decode(self._storage.read(f"{layout.READERS}/{name}"), type=Mark)
+            except FileNotFoundError:
+                continue  # removed meanwhile, to forget the reader
+            except msgspec.MsgspecError:
+                marks[name] = Mark(0, 0.0)  # it cannot tell what it has read, so all of it stays
         return marks
 
 
