@@ -193,10 +193,10 @@ class Job:
 
 
 def test_a_full_spool_pushes_back_and_goes_on_when_a_reader_has_committed(tmp_path: Path) -> None:
-    bound, total, answers = 300_000, 20_000, []
+    bound, total, answers = 300_000, 10_000, []
     with served(tmp_path / "spool", *SCHEMA, "--max-bytes", str(bound)) as server:
         job = Job(server.spool)
-        data = "".join(f"{record(n)}\n" for n in range(total)).encode()  # six times the bound
+        data = "".join(f"{record(n)}\n" for n in range(total)).encode()  # three times the bound
         sender = threading.Thread(target=lambda: answers.extend(server.talk(data)), daemon=True)
         sender.start()
         statuses = []
@@ -252,7 +252,7 @@ def kill_again_and_again(spool: Path, kills: int, total: int) -> None:
 
 
 def test_killed_in_the_middle_every_acknowledged_record_is_there_once(tmp_path: Path) -> None:
-    kill_again_and_again(tmp_path / "spool", kills=3, total=30_000)
+    kill_again_and_again(tmp_path / "spool", kills=2, total=15_000)
 
 
 @pytest.mark.slow
