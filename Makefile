@@ -35,10 +35,11 @@ check: $(DEV)  ## lint, format, types, layers: what CI runs before the tests
 	@$(BIN)/mypy
 	@$(BIN)/pytest -q tests/unit/test_layers.py
 
-bench: $(DEV)  ## measure throughput and epoch time; records go to bench-results/
+bench: $(DEV)  ## measure throughput, epoch time and ingest; records go to bench-results/
 	@mkdir -p bench-results
 	@$(WITH_JAVA) $(BIN)/midstream bench throughput --json bench-results/throughput.json \
-	  && $(BIN)/midstream bench epoch --json bench-results/epoch.json
+	  && $(BIN)/midstream bench epoch --json bench-results/epoch.json \
+	  && $(BIN)/midstream bench ingest --json bench-results/ingest.json
 
 format: $(DEV)  ## fix what ruff can fix, and format
 	@$(BIN)/ruff check --fix --exit-zero .

@@ -1,6 +1,6 @@
 """Midstream changes a running stateful streaming job on Spark without stopping it."""
 
-from midstream import sinks
+from midstream import sinks, sources
 from midstream.aggregates import (
     Aggregator,
     aggregated,
@@ -79,6 +79,7 @@ __all__ = [
     "remove_sink",
     "replace",
     "sinks",
+    "sources",
     "sum",
     "transform",
     "value",

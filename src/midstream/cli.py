@@ -49,6 +49,34 @@ def demo(
     raise typer.Exit(run(epochs, rate))
 
 
+@app.command()
+def ingest(
+    to: Annotated[Path, typer.Option(help="Directory of the spool; made if it does not exist.")],
+    listen: Annotated[
+        str, typer.Option(help="HOST:PORT for HTTP and TCP; port 0 takes a free one.")
+    ] = "127.0.0.1:7000",
+    format: Annotated[str, typer.Option(help="How records are written: json, csv or arrow.")] = "json",
+    schema: Annotated[
+        str | None,
+        typer.Option(help="Columns, as 'user long, price double'; without it each line is a string `value`."),
+    ] = None,
+    max_bytes: Annotated[int, typer.Option(help="The most bytes on disk; then producers wait.", min=1 << 16)] = 10
+    << 30,
+    max_record: Annotated[int, typer.Option(help="The most bytes of a line; longer ones are refused.")] = 1 << 20,
+    allow_remote: Annotated[
+        bool, typer.Option("--allow-remote", help="Listen where other machines can connect; needs a token.")
+    ] = False,
+    token_file: Annotated[Path | None, typer.Option(help="File with the token that producers must send.")] = None,
+) -> None:
+    """Take in records over TCP and HTTP, and acknowledge them when they are on disk.
+
+    Read them with ms.sources.spool(DIRECTORY). Ends with 0 on Ctrl-C or SIGTERM, with 1 on an error.
+    """
+    from midstream.ingest.command import run
+
+    run(to, listen, format, schema, max_bytes, max_record, allow_remote, token_file)
+
+
 @bench.command()
 def throughput(
     keys: Annotated[int, typer.Option(help="Number of keys.")] = 1_000_000,
@@ -77,6 +105,19 @@ def epoch(
     from midstream.bench import epoch as bench_epoch
 
     bench_epoch.run(rows=rows, epochs=epochs, sizes=tuple(int(size) for size in sizes.split(",")), json=json)
+
+
+@bench.command("ingest")
+def ingest_bench(
+    records: Annotated[int, typer.Option(help="Records of 100 bytes, over all producers.")] = 1_000_000,
+    producers: Annotated[int, typer.Option(help="Connections that send at once.")] = 4,
+    kills: Annotated[int, typer.Option(help="How often the server is killed meanwhile.", min=0)] = 0,
+    json: Json = None,
+) -> None:
+    """Records per second that the server acknowledges once they are on disk."""
+    from midstream.bench import ingest as bench_ingest
+
+    bench_ingest.run(records=records, producers=producers, kills=kills, json=json)
 
 
 def main() -> None:

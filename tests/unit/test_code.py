@@ -277,4 +277,6 @@ def test_code_that_cannot_be_loaded_says_which_python_kept_it():
 def test_code_is_unpickled_once_per_process():
     loaded = kept(capture(lambda: 1, what="it", shipped=True))
     assert load(loaded) is load(loaded)
-    assert loaded.key in code._live
+    assert loaded.key in code._loaded
+    code.forget({loaded.key})
+    assert loaded.key not in code._loaded

@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def describe(spark: SparkSession) -> dict[str, Any]:
-    """Give the record of the machine and of what runs on it."""
-    java = spark._jvm.System  # type: ignore[union-attr]
+def describe(spark: SparkSession | None) -> dict[str, Any]:
+    """Give the record of the machine and of what runs on it; without Spark, no Java runs."""
+    java = spark._jvm.System.getProperty("java.version") if spark is not None else None  # type: ignore[union-attr]
     return {
         "system": platform.platform(),
         "cores": available_cores(),
         "memory": _memory(),
         "python": platform.python_version(),
         "pyspark": pyspark.__version__,
-        "java": str(java.getProperty("java.version")),
+        "java": None if java is None else str(java),
         "midstream": midstream.__version__,
         **_git(os.path.dirname(midstream.__file__)),
     }

@@ -1,0 +1,152 @@
+"""Records over plain TCP: a stream of lines, or of Arrow messages, answered with what is on disk.
+
+```
+> PRODUCER sensor-7          optional, first line
+< AT 1200                    send on from record 1200
+> {"t": 21.5}                records
+> nonsense
+< ERR 1201 JSON is malformed: …
+< OK 1202                    the first 1202 records are done with: on disk, or refused with ERR
+```
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import AsyncIterator
+
+from midstream.ingest.committer import Block, Committer, Full, Gap, Malformed, Stored
+from midstream.ingest.peer import Peer
+from midstream.ingest.settings import Settings, is_producer
+
+COMMAND_BYTES = 512
+_CONTINUATION = 0xFFFFFFFF
+_DICTIONARY, _ROWS = 2, 3  # Arrow's numbers for the headers of messages; 1 is a schema
+
+
+class _RefusedError(Exception):
+    """A stream that is not read on; the peer is told at which record, and why."""
+
+    def __init__(self, reason: str, at: int | None = None) -> None:
+        super().__init__(reason)
+        self.at = at
+
+
+async def serve(peer: Peer, committer: Committer, settings: Settings) -> None:
+    """Take records from a connection until it closes."""
+    try:
+        await _authenticate(peer, settings)
+        producer, at = await _producer(peer, committer)
+    except _RefusedError as error:
+        return await peer.send(f"ERR 0 {error}")
+    blocks = _arrow_blocks(peer, settings) if settings.format == "arrow" else _line_blocks(peer, settings)
+    try:
+        async for data in blocks:
+            outcome = await _stored(peer, committer, Block(data, peer.name, producer, at))
+            errors = [f"ERR {at + refused.place} {refused.reason}" for refused in outcome.refused]
+            at += outcome.records
+            # The next block is read only now: meanwhile it waits in the socket, and the order is kept.
+            await peer.send(*errors, f"OK {at}")
+    except _RefusedError as error:
+        return await peer.send(f"ERR {at if error.at is None else error.at} {error}")
+
+
+async def _authenticate(peer: Peer, settings: Settings) -> None:
+    line = await peer.first_line(COMMAND_BYTES)
+    if line is not None and line.startswith(b"AUTH "):
+        await peer.line(COMMAND_BYTES)
+        if not settings.admits(line[len(b"AUTH ") :]):
+            raise _RefusedError("wrong token")
+    elif settings.token is not None:
+        raise _RefusedError("the first line must be AUTH and the token")
+
+
+async def _producer(peer: Peer, committer: Committer) -> tuple[str | None, int]:
+    """Take the line of a producer, if there is one, and tell it where to go on."""
+    line = await peer.first_line(COMMAND_BYTES)
+    if line is None or not line.startswith(b"PRODUCER "):
+        return None, 0
+    await peer.line(COMMAND_BYTES)
+    producer = line[len(b"PRODUCER ") :].decode(errors="replace").strip()
+    if not is_producer(producer):
+        raise _RefusedError("the name of a producer is 1 to 100 letters, digits, '.', '_', ':' or '-'")
+    if not committer.knows(producer):
+        raise _RefusedError("there are too many producers")
+    at = committer.following(producer)
+    await peer.send(f"AT {at}")
+    return producer, at
+
+
+async def _stored(peer: Peer, committer: Committer, block: Block) -> Stored:
+    """Submit a block until there is room for it."""
+    while isinstance(outcome := await committer.submit(block), Full):
+        waits = [asyncio.ensure_future(committer.room()), asyncio.ensure_future(peer.stopping.wait())]
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
+        if peer.stopping.is_set():
+            raise _RefusedError("the server stops")
+    if isinstance(outcome, Gap):
+        raise _RefusedError("another connection of this producer went back", outcome.following)
+    if isinstance(outcome, Malformed):
+        raise _RefusedError(outcome.reason)
+    return outcome
+
+
+async def _line_blocks(peer: Peer, settings: Settings) -> AsyncIterator[bytes]:
+    """Cut the stream after newlines. Of a line that is too long only the beginning is kept, enough to refuse it."""
+    limit = settings.max_record + 2  # too long even without a carriage return
+    rest = b""
+    while peer.buffer or await peer.more():
+        whole, newline, tail = peer.take().rpartition(b"\n")
+        if newline:
+            yield rest + whole + newline
+            rest = tail[:limit]
+        else:
+            rest = (rest + tail)[:limit]
+    if rest.strip() and not peer.stopping.is_set():
+        raise _RefusedError("the last line has no newline, so it may be torn and was not taken")
+
+
+async def _arrow_blocks(peer: Peer, settings: Settings) -> AsyncIterator[bytes]:
+    """Cut the stream into messages; each with rows is given with the schema before it, as a stream of its own."""
+    schema = b""
+    while (prefix := await peer.exactly(8)) is not None:
+        mark, size = struct.unpack("<II", prefix)
+        if mark == _CONTINUATION and size == 0:
+            return
+        if mark != _CONTINUATION or size > settings.max_body:
+            raise _RefusedError("not an Arrow stream")
+        header = await peer.exactly(size)
+        if header is None:
+            return
+        kind, length = _described(header)
+        if not 0 <= length <= settings.max_body:
+            raise _RefusedError(f"an Arrow message of {length} bytes; {settings.max_body} is the most")
+        body = await peer.exactly(length)
+        if body is None:
+            return
+        if kind == _DICTIONARY:
+            raise _RefusedError("dictionaries are not taken; send plain columns")
+        message = prefix + header + body
+        if kind == _ROWS:
+            yield schema + message
+        else:
+            schema = message
+
+
+def _described(header: bytes) -> tuple[int, int]:
+    """Read the kind of an Arrow message, and the length of its body, from its flatbuffer: fields 1 and 3."""
+    try:
+        (table,) = struct.unpack_from("<I", header)
+        (back,) = struct.unpack_from("<i", header, table)
+        vtable = table - back
+        (length,) = struct.unpack_from("<H", header, vtable)
+        offsets = [struct.unpack_from("<H", header, vtable + 4 + 2 * i)[0] for i in range(4) if 4 + 2 * i < length]
+        offsets += [0] * (4 - len(offsets))
+        kind = header[table + offsets[1]] if offsets[1] else 0
+        size = struct.unpack_from("<q", header, table + offsets[3])[0] if offsets[3] else 0
+    except (struct.error, IndexError):
+        raise _RefusedError("not an Arrow stream") from None
+    return kind, size

@@ -1,0 +1,243 @@
+"""The spool on disk: what was appended can be read again in any range, whatever a crash left behind."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from midstream.errors import MidstreamError, PlanError
+from midstream.sources import columns, segments, spool_writer
+from midstream.sources.segments import Mark, Segment
+from midstream.sources.spool_reader import SpoolStreamReader
+from midstream.sources.spool_writer import Retention, SpoolWriter
+
+N = columns.parse("n long")
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def rows(*numbers: int) -> pa.Table:
+    return pa.table({"n": pa.array(numbers, pa.int64())})
+
+
+def read(directory: Path | str, start: int, end: int) -> list[int]:
+    return [n for batch in segments.read(str(directory), start, end) for n in batch.column(0).to_pylist()]
+
+
+def reader(directory: Path, **options: object) -> SpoolStreamReader:
+    return SpoolStreamReader(str(directory), "job", **{"max_rows": 0, "keep": 0.0, "tasks": 2} | options)  # type: ignore[arg-type]
+
+
+def names(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.glob("*.arrow*"))
+
+
+# --- reading again --------------------------------------------------------------------------------------------------
+
+
+@given(
+    steps=st.lists(
+        st.one_of(st.integers(0, 9), st.just("restart"), st.just("torn"), st.just("commit"), st.just("tear a merge"))
+    ),
+    cut=st.data(),
+)
+def test_a_spool_is_a_list_of_which_only_committed_beginnings_vanish(
+    steps: list[int | str], cut: st.DataObject
+) -> None:
+    with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(spool_writer, "MERGE", 3)
+        directory, model, committed = Path(name), [], 0
+        writer = SpoolWriter(name, N)
+        for step in steps:
+            if isinstance(step, int):
+                new = list(range(len(model), len(model) + step))
+                writer.append(rows(*new), {"p": len(model) + step})
+                model += new
+            elif step == "commit":
+                committed = len(model)
+                reader(directory).commit({"record": committed})
+                writer.release()
+            else:
+                writer.close()
+                if step == "torn":
+                    (directory / f"{Segment(len(model), 7, 0).name}.tmp").write_bytes(b"ARROW1\0\0torn")
+                if step == "tear a merge" and names(directory):  # it was written, but what it replaces is still there
+                    _leave_unmerged(directory)
+                writer = SpoolWriter(name, N)
+            assert writer.end == len(model)
+            assert writer.producers.get("p", 0) == len(model)
+            assert writer.used == sum(path.stat().st_size for path in directory.glob("*.arrow"))
+        first = segments.listing(name)[0].first if names(directory) else 0
+        assert first <= committed
+        start = cut.draw(st.integers(first, len(model)))
+        end = cut.draw(st.integers(start, len(model)))
+        assert read(name, start, end) == model[start:end]
+        writer.close()
+
+
+def _leave_unmerged(directory: Path) -> None:
+    last = segments.listing(str(directory))[-1]
+    part = Segment(last.first, 1, 0)
+    if last.count > 1:
+        (directory / part.name).write_bytes(b"whatever: its records are in the merged one")
+
+
+def test_small_segments_become_few_large_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spool_writer, "MERGE", 6)
+    writer = SpoolWriter(tmp_path, N)
+    for n in range(spool_writer.MERGE**2 + 5):
+        writer.append(rows(n), {f"p{n % 7}": n})
+    assert [segment.level for segment in segments.listing(str(tmp_path))] == [2, 0, 0, 0, 0, 0]
+    assert read(tmp_path, 0, writer.end) == list(range(writer.end))
+    known = writer.producers
+    writer.close()
+    assert SpoolWriter(tmp_path, N).producers == known
+
+
+def test_a_reader_finds_its_records_while_segments_are_merged(tmp_path: Path) -> None:
+    writer = SpoolWriter(tmp_path, N)
+    for n in range(spool_writer.MERGE - 1):
+        writer.append(rows(n), {})
+    reading = segments.read(str(tmp_path), 0, writer.end)
+    found = [next(reading).column(0)[0].as_py()]
+    writer.append(rows(writer.end), {})  # the files that the reader has listed are gone now
+    assert len(names(tmp_path)) == 1
+    found += [n for batch in reading for n in batch.column(0).to_pylist()]
+    assert found == list(range(spool_writer.MERGE - 1))
+
+
+def test_a_torn_file_is_neither_read_nor_kept(tmp_path: Path) -> None:
+    writer = SpoolWriter(tmp_path, N)
+    writer.append(rows(1, 2), {})
+    writer.close()
+    (tmp_path / f"{Segment(2, 9, 0).name}.tmp").write_bytes(b"ARROW1")
+    assert read(tmp_path, 0, 2) == [1, 2]
+    writer = SpoolWriter(tmp_path, N)
+    assert names(tmp_path) == ["000000000000000000-2-0.arrow"]
+    writer.append(rows(3), {})
+    assert read(tmp_path, 0, 3) == [1, 2, 3]
+
+
+def test_lost_and_damaged_segments_are_errors_not_fewer_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(segments, "_PAUSE", 0)
+    writer = SpoolWriter(tmp_path, N)
+    for n in range(3):
+        writer.append(rows(n), {})
+    writer.close()
+    with pytest.raises(MidstreamError, match="records 1 to 7 are not in the spool"):
+        read(tmp_path, 1, 8)
+    (tmp_path / Segment(0, 1, 0).name).write_bytes(b"rot")
+    with pytest.raises(MidstreamError, match="is damaged"):
+        read(tmp_path, 0, 1)
+    (tmp_path / Segment(1, 1, 0).name).unlink()
+    with pytest.raises(MidstreamError, match="has lost records 1 to 1"):
+        SpoolWriter(tmp_path, N)
+
+
+# --- one writer, one schema -----------------------------------------------------------------------------------------
+
+
+def test_a_spool_has_one_writer_and_one_schema(tmp_path: Path) -> None:
+    writer = SpoolWriter(tmp_path, N)
+    with pytest.raises(MidstreamError, match="another process writes"):
+        SpoolWriter(tmp_path, N)
+    writer.close()
+    with pytest.raises(PlanError, match="has the columns `n` bigint, not `m` string"):
+        SpoolWriter(tmp_path, columns.parse("m string"))
+    SpoolWriter(tmp_path, N).close()
+
+
+def test_what_is_not_a_spool_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(PlanError, match="is not a spool"):
+        segments.read_spec(str(tmp_path))
+    (tmp_path / segments.SPEC).write_text("{")
+    with pytest.raises(PlanError, match="cannot be read"):
+        segments.read_spec(str(tmp_path))
+    (tmp_path / segments.SPEC).write_text('{"id": "1", "columns": [], "format": 99}')
+    with pytest.raises(PlanError, match="format 99"):
+        segments.read_spec(str(tmp_path))
+    with pytest.raises(PlanError, match="give a local path"):
+        SpoolWriter("s3://bucket/spool", N)
+
+
+# --- retention ------------------------------------------------------------------------------------------------------
+
+
+def test_what_every_reader_has_committed_goes_after_its_time_and_no_earlier() -> None:
+    clock = Clock()
+    retention = Retention(clock)
+    assert retention.done({}) == 0
+    assert retention.done({"a": Mark(10, 60), "b": Mark(7, 0)}) == 0
+    clock.now = 59
+    assert retention.done({"a": Mark(20, 60), "b": Mark(30, 0)}) == 0
+    clock.now = 60
+    assert retention.done({"a": Mark(20, 60), "b": Mark(30, 0)}) == 10
+    clock.now = 119
+    assert retention.done({"a": Mark(5, 60), "b": Mark(30, 0)}) == 5, "a job may go back to a savepoint"
+    clock.now = 300
+    assert retention.done({"a": Mark(5, 60), "b": Mark(30, 0)}) == 5
+    assert retention.done({"b": Mark(30, 0)}) == 30, "a reader that is forgotten holds nothing"
+
+
+def test_the_newest_segment_stays_and_so_do_the_producers(tmp_path: Path) -> None:
+    writer = SpoolWriter(tmp_path, N)
+    assert writer.release() == 0
+    for n in range(3):
+        writer.append(rows(n), {f"p{n}": n + 1})
+    assert writer.release() == 0, "nobody has read them"
+    source = reader(tmp_path)
+    offset = source.latestOffset(source.initialOffset(), source.getDefaultReadLimit())
+    source.commit(offset)
+    broken = tmp_path / segments.READERS / "broken.json"
+    broken.write_text("{")
+    assert writer.release() == 0, "a reader that cannot tell what it has read holds all"
+    broken.unlink()
+    before = writer.used
+    assert writer.release() == before - writer.used > 0
+    assert names(tmp_path) == ["000000000000000002-1-0.arrow"]
+    writer.close()
+    writer = SpoolWriter(tmp_path, N)
+    assert writer.end == 3
+    assert writer.producers == {"p0": 1, "p1": 2, "p2": 3}
+
+
+def test_progress_without_rows_is_durable_too(tmp_path: Path) -> None:
+    writer = SpoolWriter(tmp_path, N)
+    writer.append(rows(), {"p": 4})
+    writer.close()
+    assert SpoolWriter(tmp_path, N).producers == {"p": 4}
+
+
+# --- the source, without Spark --------------------------------------------------------------------------------------
+
+
+def test_epochs_are_bounded_and_shared_among_tasks(tmp_path: Path) -> None:
+    writer = SpoolWriter(tmp_path, N)
+    writer.append(rows(*range(100)), {})
+    source = reader(tmp_path, max_rows=60)
+    start = source.initialOffset()
+    source.prepareForTriggerAvailableNow()
+    writer.append(rows(100), {})
+    middle = source.latestOffset(start, source.getDefaultReadLimit())
+    end = source.latestOffset(middle, source.getDefaultReadLimit())
+    assert [offset["record"] for offset in (start, middle, end, source.reportLatestOffset())] == [0, 60, 100, 101]
+    assert source.latestOffset(end, source.getDefaultReadLimit()) == end
+    parts = source.partitions(start, {**end, "record": 50_000})
+    assert [(part.start, part.end) for part in parts] == [(0, 25_000), (25_000, 50_000)]  # type: ignore[attr-defined]
+    (part,) = source.partitions(middle, end)
+    assert sum(batch.num_rows for batch in source.read(part)) == 40
+    assert source.partitions(end, end) == []
+    with pytest.raises(MidstreamError, match="another spool"):
+        source.partitions({"spool": "x", "record": 0}, end)
