@@ -215,8 +215,7 @@ class Modified:
 
 def settled(modification: ms.Modification) -> None:
     """Wait until a modification is armed, or has come to an end."""
-    with modification._moved:
-        modification._moved.wait_for(lambda: modification.phase is ms.Phase.ARMED or modification.phase.is_final, 60)
+    modification.reached(ms.Phase.ARMED, 60)
 
 
 def records(spark: SparkSession, run: Modified, operator: str) -> list[Any]:

@@ -7,6 +7,7 @@ import tempfile
 import threading
 from typing import Any
 
+from pyspark.sql import functions as F
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -37,61 +38,132 @@ class Hottest(ms.KeyedFunction):
         yield key, self.bids, self.turnover, self.best
 
 
-def run(epochs: int = 20, rate: int = 2000, console: Console | None = None) -> int:
+class Picky(Hottest):
+    """A bad idea: fails on the first real epoch, when state is there."""
+
+    def process(self, key: int, rows: list[Any], ctx: ms.Context) -> Any:
+        """Refuse auctions that have had bids before."""
+        if self.bids:
+            raise ValueError(f"auction {key} has bids already")
+        yield from super().process(key, rows, ctx)
+
+
+def big(limit: int) -> Any:
+    """Give the filter that keeps bids above a limit."""
+    return lambda df: df.where(f"price > {limit}")
+
+
+def run(epochs: int = 24, rate: int = 2000, console: Console | None = None) -> int:
     """Run the demo; gives the exit code."""
     console = console or Console()
     console.print("[bold]Midstream[/] starts a local Spark session …")
     spark = local_session("midstream-demo")
+    spark.sparkContext.setLogLevel("OFF")  # one of the modifications below fails, on purpose
     directory = tempfile.mkdtemp(prefix="midstream-demo-")
-    done = threading.Event()
-    out = ms.sinks.memory()
+    out, timeline = ms.sinks.memory(), Timeline(console, epochs)
     bids = spark.readStream.format("rate").option("rowsPerSecond", rate).load().selectExpr(*EXPRESSIONS)
     flow = ms.Flow("auctions")
     stream = flow.source("bids", bids).with_watermark("timestamp", "5 seconds")
-    big = stream.transform("big", lambda df: df.where("price > 2"))
     schema = "auction long, bids long, turnover double, best double"
-    big.key_by("auction").process("hottest", Hottest(), schema=schema).sink("out", out)
-
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("epoch {task.completed}/{task.total}"),
-        TimeElapsedColumn(),
-        console=console,
-    )
-    task = bar.add_task("running", total=epochs)
-
-    def listen(event: events.Event) -> None:
-        if isinstance(event, events.Progress) and event.epoch < epochs:
-            bar.update(task, completed=event.epoch + 1)
-            if event.epoch % 4 == 3 or event.epoch == epochs - 1:
-                bar.console.print(_table(out, event))
-            if event.epoch == epochs - 1:
-                done.set()
-
+    hottest = stream.transform("big", big(2)).key_by("auction").process("hottest", Hottest(), schema=schema)
+    hottest.sink("out", out)
     try:
         console.print(f"a job over {rate} generated bids a second; state and results in {directory}")
-        with bar:
+        with timeline.bar:
             job = flow.start(
                 f"{directory}/checkpoint",
                 trigger=ms.every("1 second"),
                 cache=f"{directory}/cache",
-                listener=listen,
+                listener=timeline.listen,
             )
-            while job.is_active and not done.wait(0.2):
-                pass
+            _change(job, timeline, out)
+            timeline.wait(job, epochs)
             job.stop()
         if job.exception is not None:
             console.print(f"[red]{job.exception}")
             return 1
+        console.print(timeline.table(job))
         counted = {row.auction: row.bids for row in out.rows()}
         console.print(
-            f"done: {epochs} epochs committed, {sum(counted.values())} bids counted in {len(counted)} auctions"
+            f"done: {job.status.epoch + 1} epochs committed, {sum(counted.values())} bids counted in "
+            f"{len(counted)} auctions, {len(job.modifications)} modifications, the job never stopped"
         )
         return 0
     finally:
         spark.stop()
         shutil.rmtree(directory, ignore_errors=True)
+
+
+def _change(job: ms.Job, timeline: Timeline, out: Any) -> None:
+    """Change the job while it runs: four modifications, a few epochs apart; one is bad, one is taken back."""
+    fair = ms.transform(lambda df: df.withColumn("price", F.expr("least(price, 200)")))
+    steps: list[tuple[int, str, Any]] = [
+        (4, "replace the filter: only bids above 20", lambda: job.modify(ms.replace("big", big(20)))),
+        (8, "insert an operator: cap prices at 200", lambda: job.modify(ms.insert("fair", fair, after="big"))),
+        (12, "replace the function by one that fails", lambda: job.modify(ms.replace("hottest", Picky()))),
+        (16, "undo the insertion", lambda: job.modifications[1].undo()),
+    ]
+    for epoch, what, modify in steps:
+        timeline.wait(job, epoch)
+        timeline.say(_table(out, timeline.progress[-1]))
+        timeline.say(f"[bold]{what}")
+        modification = modify()
+        try:
+            modification.wait(60)
+            timeline.say(f"  [green]{modification.phase.value}[/], cut at epoch {modification.cut.epoch}")
+        except ms.ModificationError:
+            error = modification.error.splitlines()[0]
+            timeline.say(f"  [yellow]{modification.phase.value}[/]: {error} – the job goes on under the old plan")
+
+
+class Timeline:
+    """What happened when: a line per epoch, with the cuts."""
+
+    def __init__(self, console: Console, epochs: int) -> None:
+        self.progress: list[events.Progress] = []
+        self._committed = threading.Condition()
+        self.bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("epoch {task.completed}/{task.total}"),
+            TimeElapsedColumn(),
+            console=console,
+        )
+        self._task = self.bar.add_task("running", total=epochs)
+
+    def listen(self, event: events.Event) -> None:
+        """Note an epoch."""
+        if isinstance(event, events.Progress):
+            with self._committed:
+                self.progress.append(event)
+                self.bar.update(self._task, completed=event.epoch + 1)
+                self._committed.notify_all()
+
+    def wait(self, job: ms.Job, epochs: int) -> None:
+        """Wait until so many epochs are committed."""
+        with self._committed:
+            while len(self.progress) < epochs and job.is_active:
+                self._committed.wait(1)
+
+    def say(self, text: Any) -> None:
+        """Print above the bar."""
+        self.bar.console.print(text)
+
+    def table(self, job: ms.Job) -> Table:
+        """Show all epochs, with the cuts marked."""
+        cuts = {m.cut.epoch: str(m) for m in job.modifications if m.cut is not None}
+        table = Table(title="epochs and cuts")
+        for name in ("epoch", "plan", "rows", "latency"):
+            table.add_column(name, justify="right")
+        table.add_column("")
+        longest = max(event.durations["total"] for event in self.progress)
+        for event in self.progress:
+            seconds = event.durations["total"]
+            bar = "█" * round(seconds / longest * 20)
+            mark = f" ◄ cut: {cuts[event.epoch]}" if event.epoch in cuts else ""
+            rows = str(sum(event.rows.values()))
+            table.add_row(str(event.epoch), f"v{event.version}", rows, f"{seconds * 1000:.0f} ms", bar + mark)
+        return table
 
 
 def _table(out: Any, event: events.Progress) -> Table:

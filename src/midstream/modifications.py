@@ -92,12 +92,21 @@ class Modification:
             raise JobError(f"modification {self.number} is {self.status}; {self._let_go}")
         raise ModificationError(f"modification {self.number} was not applied. {self.status}")
 
+    def reached(self, phase: Phase, timeout: float | None = None) -> bool:
+        """Wait until it comes to a phase; False if it has come to another end, or has not come there in time."""
+        with self._moved:
+            self._moved.wait_for(lambda: self.phase is phase or self.phase.is_final or self._let_go, timeout)
+        return self.phase is phase or phase.value in self._record.durations
+
     def undo(self) -> Modification:
         """Take it back, as a modification of its own; state goes on from where it is."""
         if self.phase is not Phase.COMPLETED:
             raise PlanError(f"modification {self.number} is {self.phase.value}; only a completed one can be undone")
         before, after = (self._owner.plan(version) for version in (self._record.base, self._record.version))
         return self._owner.submit([changes.undone(before, after)], f"undo {self.number} ({self._record.what})")
+
+    def __str__(self) -> str:
+        return f"{self.number}: {self._record.what}"
 
     def __repr__(self) -> str:
         return f"Modification({self.number}, {self.status})"

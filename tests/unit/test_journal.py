@@ -58,7 +58,7 @@ def plan(version: int) -> Plan:
 
 
 def test_a_new_checkpoint_has_no_identity_plan_intent_or_commit(journal: Journal):
-    assert (journal.identity(), journal.newest_plan(), journal.intent(0), journal.newest_commit()) == (None,) * 4
+    assert (journal.identity(), journal.running_plan(), journal.intent(0), journal.newest_commit()) == (None,) * 4
 
 
 def test_what_is_written_is_read_back(journal: Journal):
@@ -77,7 +77,7 @@ def test_the_newest_is_the_one_of_the_highest_number_whatever_the_number_of_digi
     for number in (2, 11, 9, 100, 3):
         journal.write_commit(commit(number))
         journal.write_plan(plan(number))
-    newest, newest_plan = journal.newest_commit(), journal.newest_plan()
+    newest, newest_plan = journal.newest_commit(), journal.running_plan()
     assert newest is not None
     assert newest_plan is not None
     assert (newest.epoch, newest_plan.version) == (100, 100)

@@ -20,7 +20,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "midstream"
 LAYERS: tuple[frozenset[str], ...] = tuple(
     frozenset(names.split())
     for names in (
-        "cli __main__ web demo bench nexmark testing ingest",
+        "cli __main__ web demo bench nexmark testing live ingest",
         "job modifications flow java sessions",
         "engine attempt records rehearsal validation savepoint",
         "dataflow resolve deadline housekeeping failures slot aggregate_task function_task",

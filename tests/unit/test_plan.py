@@ -89,7 +89,7 @@ def test_operators_are_found_by_id_by_kind_and_by_what_they_read():
 
 
 def test_a_plan_is_shown_one_operator_a_line():
-    assert PLAN.explain().splitlines()[:3] == ["flow, version 3", "└─ in (source)", "   └─ big (transform)"]
+    assert PLAN.explain().splitlines()[:3] == ["flow, version 3", "└─ in (source)", "   ├─ big (transform)"]
 
 
 # --- check ----------------------------------------------------------------------------------------------------------

@@ -1,0 +1,91 @@
+"""A job that is fed by hand, for tests and examples of live changes: rows in, look, change, go on."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from midstream.events import Event, Progress
+from midstream.flow import Flow, Trigger, every
+from midstream.testing import source
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from midstream.job import Job
+    from midstream.modifications import Modification
+
+_SECONDS = 120.0
+
+
+class Live:
+    """Runs a flow over sources that `feed` fills; a context manager that stops the job and deletes its files.
+
+    >>> def build(flow, bids):
+    ...     bids.sink("out", out)
+    >>> with Live(spark, build, bids="auction long, price long") as live:  # doctest: +SKIP
+    ...     live.feed("bids", [(1, 10)])
+    ...     live.modify(ms.replace("big", lambda df: df.where("price > 50")))
+    """
+
+    def __init__(
+        self, spark: SparkSession, build: Callable[..., object], trigger: Trigger | None = None, **schemas: str
+    ) -> None:
+        self._spark, self._build, self._schemas = spark, build, schemas
+        self._trigger = trigger or every(0)
+        self._directory = tempfile.mkdtemp(prefix="midstream-live-")
+        self._fed: dict[str, list[Sequence[tuple[Any, ...]]]] = {id: [] for id in schemas}
+        self._committed = threading.Condition()
+        self.progress: list[Progress] = []
+        self.job = self._start()
+
+    def feed(self, id: str, rows: Sequence[tuple[Any, ...]]) -> int:
+        """Give rows to a source, wait until they are committed, and say in which epoch that was."""
+        self._fed[id].append(rows)
+        self._source(id)
+        at, wanted = list(self._schemas).index(id), len(self._fed[id]) - 1
+        with self._committed:
+            if not self._committed.wait_for(lambda: self._offset(at) >= wanted or not self.job.is_active, _SECONDS):
+                raise TimeoutError(f"rows for {id!r} were not committed within {_SECONDS:g} seconds")
+        if not self.job.is_active:
+            self.job.await_termination()
+        return self.progress[-1].epoch
+
+    def modify(self, *steps: Any) -> Modification:
+        """Change the job and wait for the cut."""
+        return self.job.modify(*steps).wait(_SECONDS)
+
+    def __enter__(self) -> Live:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.job.stop()
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+    def _start(self) -> Job:
+        flow = Flow("live")
+        self._build(flow, **{id: flow.source(id, self._source(id)) for id in self._schemas})
+        return flow.start(
+            os.path.join(self._directory, "checkpoint"),
+            trigger=self._trigger,
+            cache=os.path.join(self._directory, "cache"),
+            listener=self._listen,
+        )
+
+    def _source(self, id: str) -> Any:
+        return source(self._spark, os.path.join(self._directory, id), self._schemas[id], self._fed[id])
+
+    def _offset(self, at: int) -> int:
+        last = self.job._engine.last
+        return -1 if last is None else json.loads(last.offsets[at]).get("logOffset", -1) if last.offsets[at] else -1
+
+    def _listen(self, event: Event) -> None:
+        if isinstance(event, Progress):
+            with self._committed:
+                self.progress.append(event)
+                self._committed.notify_all()
