@@ -14,6 +14,7 @@ import msgspec
 
 from midstream import operators
 from midstream import plan as p
+from midstream.code import Code, capture
 from midstream.errors import PlanError
 from midstream.functions import KeyedFunction
 from midstream.plan import AnyOperator, Plan
@@ -45,20 +46,27 @@ def versioned(plan: Plan, version: int) -> Plan:
     return msgspec.structs.replace(plan, version=version)
 
 
-def replace(id: str, new: Any, *, schema: str | None = None) -> Change:
+def replace(
+    id: str, new: Any, *, schema: str | None = None, migrate: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+) -> Change:
     """Replace the function of an operator, or a whole operator or sink; its state stays.
 
     Args:
         id: the operator.
         new: a function, a `KeyedFunction`, a sink, or an operator such as `ms.key_by("user").aggregate(...)`.
         schema: the new output schema of a `map_arrow` or `process`, where it changes.
+        migrate: where a `KeyedFunction` declares other state: takes the old state of a key as a dictionary, by name,
+            and gives the new one. Called once per key, when the key is next met.
     """
+    migration = None if migrate is None else capture(migrate, what=f"the migration of {id!r}", shipped=True)
 
     def apply(plan: Plan) -> Plan:
         old = plan[id]
         if isinstance(old, (p.Source, p.Union)):
             raise PlanError(f"{id!r} is a {_kind(old)} and has nothing to replace")
         operator = _successor(old, new, schema)
+        if migration is not None:
+            operator = _migrated(old, operator, migration)
         return _with(plan, msgspec.structs.replace(operator, id=id, inputs=old.inputs))
 
     return Change(f"replace {id!r}", apply)
@@ -220,6 +228,13 @@ def _successor(old: AnyOperator, new: Any, schema: str | None) -> AnyOperator:
         f"{old.id!r} is a {_kind(old)} and cannot be replaced by {type(new).__name__}; give an operator such as "
         "ms.transform(...), ms.map_arrow(...), ms.key_by(...).process(...) or .aggregate(...)"
     )
+
+
+def _migrated(old: AnyOperator, new: AnyOperator, code: Code) -> p.Process:
+    if not isinstance(old, p.Process) or not isinstance(new, p.Process):
+        raise PlanError(f"{old.id!r}: only the state of a KeyedFunction can be migrated, to that of another one")
+    before = p.Migration(code=code, state=old.state, base=old.base, before=old.migration)
+    return msgspec.structs.replace(new, migration=before)
 
 
 def _operator(thing: Any, id: str) -> AnyOperator:

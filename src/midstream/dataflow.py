@@ -163,8 +163,7 @@ class Dataflow:
             task = FunctionTask(
                 **common,
                 code=operator.code,
-                state=operator.state,
-                types=_serialised(keyed.state_types),
+                stages=keyed.stages,
                 order_by=operator.order_by,
                 key_schema=_serialised(arrow_schema(keyed.keys)),
             )

@@ -125,7 +125,7 @@ class Engine:
         self._recent.append(self.last)
         for id, keyed in self.resolved.keyed.items():
             if id in self.last.operators:
-                check_layout(id, self.last.operators[id].layout, keyed)
+                check_layout(id, self.last.operators[id].layouts, keyed)
         self._publish(self.last)
         self.journal.storage.delete(layout.SPOOL)
         self.housekeeping.sweep(self.last)

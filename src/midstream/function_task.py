@@ -17,9 +17,9 @@ from midstream import code
 from midstream.code import Code
 from midstream.errors import SchemaError
 from midstream.functions import Context, KeyedFunction
-from midstream.plan import StateField
 from midstream.slot import GROUP, SLOT, SlotTask, Work
-from midstream.state.keyed import Form, GroupState
+from midstream.state.forms import Stage, form_of
+from midstream.state.keyed import GroupState
 from midstream.state.keys import KeyCodec
 from midstream.state.wire import moment_of
 
@@ -33,8 +33,7 @@ class FunctionTask(SlotTask):
     """Calls a `KeyedFunction` for every key of a slot that has rows or timers due."""
 
     code: Code
-    state: tuple[StateField, ...]
-    types: bytes  # Arrow schema of the state types, by field name ("name key" for the keys of a map)
+    stages: tuple[Stage, ...]  # the forms of the state, newest first
     order_by: tuple[str, ...]
     key_schema: bytes
 
@@ -43,8 +42,7 @@ class FunctionTask(SlotTask):
     ) -> list[pa.RecordBatch]:
         """Process the rows and timers of a slot."""
         function: KeyedFunction = code.load(self.code)
-        types = pa.ipc.read_schema(pa.py_buffer(self.types))
-        form = Form(self.operator, self.state, {field.name: field.type for field in types})
+        form = form_of(self.operator, self.stages)
         codec = KeyCodec(pa.ipc.read_schema(pa.py_buffer(self.key_schema)))
         output = _Output(self.operator, self.output_schema())
         sorting = self._sorting(rows)

@@ -333,6 +333,7 @@ def _plan_to_run(journal: Journal, flow: Flow, on_drift: str) -> Plan:
     old = journal.running_plan()
     if old is None:
         return new
+    new = p.inheriting(old, new)
     drift = p.difference(old, new)
     if not drift:
         return msgspec.structs.replace(new, version=old.version)

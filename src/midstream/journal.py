@@ -67,7 +67,8 @@ class OperatorState(msgspec.Struct, frozen=True, kw_only=True):
     changed: tuple[tuple[int, str] | None, ...] = ()  # group -> (epoch, commit) of its last change
     snapshots: tuple[SnapshotRef | None, ...] = ()  # group -> its newest snapshot
     deadlines: dict[int, tuple[int | None, int | None]] = {}  # group -> next (event, processing) deadline
-    layout: str = ""  # the stored form of keys and values
+    layouts: dict[int, str] = {}  # where a form of the state begins -> that form of keys and values
+    top: int = 0  # the first number that no form has used yet
 
 
 class Commit(msgspec.Struct, frozen=True, kw_only=True):

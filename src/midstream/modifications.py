@@ -229,7 +229,7 @@ class Modifications:
             if sink.id not in known or sink.code != running.plan[sink.id].code:  # type: ignore[union-attr]
                 code.load(sink.code).open(engine.spark, sink.id, engine.job)
         one._move(m.Tried())
-        self.journal.write_plan(new)
+        self.journal.write_plan(resolved.plan)
         engine.add_plan(resolved)
         one._move(m.Kept(version))
         engine.armed = self._armed(one)

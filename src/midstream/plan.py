@@ -41,6 +41,15 @@ class AggregateSpec(msgspec.Struct, frozen=True, kw_only=True):
     code: Code | None = None  # of a user-defined one
 
 
+class Migration(msgspec.Struct, frozen=True, kw_only=True):
+    """How state of an older form is turned into the newer one, when a key is first met: a function of dictionaries."""
+
+    code: Code
+    state: tuple[StateField, ...]  # of the older form
+    base: int  # where the older form's entries begin
+    before: Migration | None = None  # an older form still
+
+
 class Operator(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
     """A node of the plan, with its user-given id."""
 
@@ -88,6 +97,8 @@ class Process(Operator, frozen=True, kw_only=True, tag="process"):
     state: tuple[StateField, ...] = ()
     order_by: tuple[str, ...] = ()
     slots: int = 0  # 0: as many as the cluster has cores
+    base: int = 0  # where the entries of this form of the state begin, see state/keyed.py
+    migration: Migration | None = None
 
 
 class Aggregate(Operator, frozen=True, kw_only=True, tag="aggregate"):
@@ -170,6 +181,11 @@ def _described(operator: AnyOperator) -> str:
 def code_keys(plan: Plan) -> set[str]:
     """List the keys of all code in a plan."""
     found = {o.code.key for o in plan.operators if isinstance(o, (Transform, MapArrow, Process, Sink))}
+    for operator in plan.of(Process):
+        migration = operator.migration
+        while migration is not None:
+            found.add(migration.code.key)
+            migration = migration.before
     specs = [spec for o in plan.operators if isinstance(o, Aggregate) for spec in o.aggregates]
     return found | {spec.code.key for spec in specs if spec.code is not None}
 
@@ -237,11 +253,48 @@ def check_state_fits(old: Plan, new: Plan) -> None:
                 f"{type(before).__name__.lower()}; the new plan makes it a {type(operator).__name__.lower()} by "
                 f"{', '.join(operator.keys)}. Give the new operator another id, or start a new checkpoint"
             )
-        if state_signature(before) != state_signature(operator):
+        if state_signature(before) != state_signature(operator) and not _is_older_form(before, operator):
             raise PlanError(
                 f"the state of operator {operator.id!r} is {state_signature(before)}, the new plan declares "
-                f"{state_signature(operator)}. Give the new operator another id, or keep the declared state"
+                f"{state_signature(operator)}. Give ms.replace a migrate= function, give the new operator another id, "
+                "or keep the declared state"
             )
+
+
+def _is_older_form(running: Keyed, operator: Keyed) -> bool:
+    """Whether an operator reads a form of the state that the running one knows: one was migrated from the other."""
+    if not isinstance(running, Process) or not isinstance(operator, Process):
+        return False
+    return _form(running) in _forms_before(operator) or _form(operator) in _forms_before(running)
+
+
+def _form(operator: Process) -> tuple[int, tuple[StateField, ...]]:
+    return operator.base, operator.state
+
+
+def _forms_before(operator: Process) -> list[tuple[int, tuple[StateField, ...]]]:
+    found, migration = [], operator.migration
+    while migration is not None:
+        found.append((migration.base, migration.state))
+        migration = migration.before
+    return found
+
+
+def inheriting(old: Plan, new: Plan) -> Plan:
+    """Let operators of a new plan that declare the state they had read it where it lies, and as it was migrated."""
+    known = {operator.id: operator for operator in old.of(Process)}
+    operators = []
+    for operator in new.operators:
+        before = known.get(operator.id)
+        if before is not None and isinstance(operator, Process) and _reads_plainly(operator, before):
+            operator = msgspec.structs.replace(operator, base=before.base, migration=before.migration)
+        operators.append(operator)
+    return msgspec.structs.replace(new, operators=tuple(operators))
+
+
+def _reads_plainly(operator: Process, before: Process) -> bool:
+    is_new = operator.migration is None and operator.base == 0
+    return is_new and state_signature(operator) == state_signature(before)
 
 
 def state_signature(operator: Keyed) -> str:
@@ -271,6 +324,7 @@ def _fingerprint(operator: AnyOperator) -> Any:
     plain = msgspec.to_builtins(operator)
     if isinstance(operator, Process):
         plain["state"] = [repr(field) for field in operator.state]
+        plain["migration"] = repr(operator.migration)
     if isinstance(operator, Sink):
         plain.pop("code")  # a sink is known by its description
     return strip(plain)
@@ -289,11 +343,18 @@ def decode(text: bytes) -> Plan:
 def _with_defaults(plan: Plan, convert: Callable[[StateField], Any]) -> Plan:
     """Convert the defaults of declared state: JSON has no infinities, decimals or moments."""
 
+    def fields(state: tuple[StateField, ...]) -> tuple[StateField, ...]:
+        return tuple(msgspec.structs.replace(field, default=convert(field)) for field in state)
+
+    def migration(older: Migration | None) -> Migration | None:
+        if older is None:
+            return None
+        return msgspec.structs.replace(older, state=fields(older.state), before=migration(older.before))
+
     def converted(operator: AnyOperator) -> AnyOperator:
         if not isinstance(operator, Process):
             return operator
-        state = tuple(msgspec.structs.replace(field, default=convert(field)) for field in operator.state)
-        return msgspec.structs.replace(operator, state=state)
+        return msgspec.structs.replace(operator, state=fields(operator.state), migration=migration(operator.migration))
 
     return msgspec.structs.replace(plan, operators=tuple(map(converted, plan.operators)))
 

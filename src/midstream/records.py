@@ -8,7 +8,7 @@ import msgspec
 
 from midstream.attempt import Outcome
 from midstream.journal import Commit, Intent, LogRef, OperatorState, SnapshotRef
-from midstream.resolve import Resolved
+from midstream.resolve import Keyed, Resolved
 from midstream.state.changelog import Report
 
 
@@ -31,7 +31,7 @@ def next_record(
     }
     for name, found in outcome.reports.items():
         state = operators.get(name, OperatorState())
-        operators[name] = _advanced(state, found, intent.epoch, id, resolved.keyed[name].layout, groups)
+        operators[name] = _advanced(state, found, intent.epoch, id, resolved.keyed[name], groups)
     times = dict(last.event_times) if last is not None else {}
     for name, seen in outcome.event_times.items():
         times[name] = max(times.get(name, seen), seen)
@@ -50,7 +50,7 @@ def next_record(
 
 
 def _advanced(
-    state: OperatorState, found: list[tuple[str, Report]], epoch: int, id: str, form: str, groups: int
+    state: OperatorState, found: list[tuple[str, Report]], epoch: int, id: str, keyed: Keyed, groups: int
 ) -> OperatorState:
     changed = list(state.changed or (None,) * groups)
     snapshots = list(state.snapshots or (None,) * groups)
@@ -69,5 +69,10 @@ def _advanced(
             if event is not None or clock is not None:
                 deadlines[group] = (event, clock)
     return OperatorState(
-        logs=tuple(logs), changed=tuple(changed), snapshots=tuple(snapshots), deadlines=deadlines, layout=form
+        logs=tuple(logs),
+        changed=tuple(changed),
+        snapshots=tuple(snapshots),
+        deadlines=deadlines,
+        layouts={**state.layouts, keyed.base: keyed.layout},
+        top=max(state.top, keyed.top),
     )

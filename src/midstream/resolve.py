@@ -19,6 +19,7 @@ from midstream import code
 from midstream import plan as p
 from midstream.aggregates import Compiled, compile_aggregates
 from midstream.errors import MidstreamError, PlanError
+from midstream.state.forms import Stage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,15 +49,18 @@ class Keyed:
     watermarks: tuple[str, ...]  # the watermark operators upstream
     output: pa.Schema
     compiled: Compiled | None = None
-    state_types: pa.Schema | None = None
+    stages: tuple[Stage, ...] = ()  # of a function: the forms of its state, newest first
     layout: str = ""  # the stored form of the state: what has another layout cannot read it
+    base: int = 0  # where the entries of this form begin
+    top: int = 0  # the first number that no form uses
 
 
-def check_layout(operator: str, stored: str, keyed: Keyed) -> None:
-    """Refuse to read state of another layout."""
-    if stored and stored != keyed.layout:
+def check_layout(operator: str, stored: dict[int, str], keyed: Keyed) -> None:
+    """Refuse to read state of another layout where it lies."""
+    known = stored.get(keyed.base, "")
+    if known and known != keyed.layout:
         raise PlanError(
-            f"the state of operator {operator!r} is stored {stored}; the flow now needs it {keyed.layout}. "
+            f"the state of operator {operator!r} is stored {known}; the flow now needs it {keyed.layout}. "
             "Keep the types of its columns, give the operator another id, or start with a new checkpoint"
         )
 
@@ -220,7 +224,8 @@ def _keyed(
             )
     watermarks = tuple(o.id for o in found.plan.upstream(operator.inputs[0]) if isinstance(o, p.Watermark))
     types = {field.name: field.dataType.simpleString() for field in schema}
-    compiled = state_types = None
+    compiled: Compiled | None = None
+    stages: tuple[Stage, ...] = ()
     if isinstance(operator, p.Aggregate):
         required = frozenset(field.name for field in schema if not field.nullable)
         compiled = compile_aggregates(operator.id, operator.aggregates, types, time, required)
@@ -228,9 +233,11 @@ def _keyed(
         output = StructType([*keys, *parse_schema(ddl, f"aggregate {operator.id!r}")])
     else:
         output = parse_schema(operator.schema, f"process {operator.id!r}")
-        state_types = _state_types(operator)
+        stages = _stages(operator)
     layout = _layout(operator, keys, compiled)
-    return Keyed(schema, keys, time, watermarks, arrow_schema(output), compiled, state_types, layout)
+    base = stages[0].base if stages else 0
+    top = base + len(stages[0].fields) + (1 if base else 0) if stages else 0
+    return Keyed(schema, keys, time, watermarks, arrow_schema(output), compiled, stages, layout, base, top)
 
 
 def _layout(operator: p.Process | p.Aggregate, keys: StructType, compiled: Compiled | None) -> str:
@@ -251,9 +258,23 @@ def _keyed_output(operator: p.Process | p.Aggregate, keyed: Keyed) -> StructType
     return StructType([*keyed.keys, *parse_schema(ddl, f"aggregate {operator.id!r}")])
 
 
-def _state_types(operator: p.Process) -> pa.Schema:
+def _stages(operator: p.Process) -> tuple[Stage, ...]:
+    """The forms of an operator's state, newest first."""
+    older = operator.migration
+    found = [
+        Stage(operator.state, _state_types(operator, operator.state), operator.base, older.code if older else None)
+    ]
+    while older is not None:
+        before = older.before
+        types = _state_types(operator, older.state)
+        found.append(Stage(older.state, types, older.base, before.code if before else None))
+        older = before
+    return tuple(found)
+
+
+def _state_types(operator: p.Process, state: tuple[p.StateField, ...]) -> bytes:
     columns = []
-    for field in operator.state:
+    for field in state:
         columns.append((field.name, field.type))
         if field.kind == "map":
             columns.append((f"{field.name} key", field.key_type))
@@ -261,10 +282,10 @@ def _state_types(operator: p.Process) -> pa.Schema:
     for name, type in columns:
         parsed = parse_schema(f"`{name}` {type}", f"the state {name!r} of operator {operator.id!r}")
         fields.append(arrow_schema(parsed).field(0))
-    for declared in operator.state:
+    for declared in state:
         if declared.default is not None:
             _check_default(operator, declared, next(f for f in fields if f.name == declared.name))
-    return pa.schema(fields)
+    return bytes(pa.schema(fields).serialize())
 
 
 def _check_default(operator: p.Process, declared: p.StateField, field: pa.Field) -> None:

@@ -31,7 +31,7 @@ from midstream.plan import Plan, check_state_fits
 from midstream.resolve import Resolved, arrow_schema, check_layout, is_float, resolve
 from midstream.routing import DEFAULT_GROUPS
 from midstream.state.cache import Cache, Head, checksum_of
-from midstream.state.keyed import EVENT, EXPIRY, PROCESSING, deadline_of
+from midstream.state.forms import EVENT, EXPIRY, PROCESSING, Stage, deadline_of, form_of
 from midstream.state.lmdb_store import LmdbStore, close_environment
 from midstream.state.portable import Portable, PortableAggregate, PortableFunction
 from midstream.state.store import Version
@@ -68,7 +68,7 @@ class Form:
     operator: str
     keys: bytes
     aggregate: tuple[Any, bytes] | None  # compiled, results
-    function: tuple[Any, bytes] | None  # fields, types
+    function: tuple[Stage, ...] | None
 
     def portable(self) -> Portable:
         """Make the converter."""
@@ -76,9 +76,8 @@ class Form:
         if self.aggregate is not None:
             return PortableAggregate(keys, self.aggregate[0], pa.ipc.read_schema(pa.py_buffer(self.aggregate[1])))
         assert self.function is not None
-        return PortableFunction(
-            self.operator, keys, self.function[0], pa.ipc.read_schema(pa.py_buffer(self.function[1]))
-        )
+        types = pa.ipc.read_schema(pa.py_buffer(self.function[0].types))
+        return PortableFunction(form_of(self.operator, self.function), keys, types)
 
 
 def _form(resolved: Resolved, operator: p.Process | p.Aggregate) -> Form:
@@ -87,8 +86,7 @@ def _form(resolved: Resolved, operator: p.Process | p.Aggregate) -> Form:
     if isinstance(operator, p.Aggregate):
         results = pa.schema(list(keyed.output)[len(operator.keys) :])
         return Form(operator.id, keys, (keyed.compiled, bytes(results.serialize())), None)
-    assert keyed.state_types is not None
-    return Form(operator.id, keys, None, (operator.state, bytes(keyed.state_types.serialize())))
+    return Form(operator.id, keys, None, keyed.stages)
 
 
 # --- writing --------------------------------------------------------------------------------------------------------
@@ -227,7 +225,7 @@ def restore_savepoint(
     operators = {}
     for operator in flow.plan().of(p.Process, p.Aggregate):
         if operator.id in manifest.tables:
-            check_layout(operator.id, manifest.layouts[operator.id], resolved.keyed[operator.id])
+            check_layout(operator.id, {0: manifest.layouts[operator.id]}, resolved.keyed[operator.id])
             operators[operator.id] = _load(
                 spark, resolved, operator, manifest, source, target, version, identity.groups
             )
@@ -297,7 +295,13 @@ def _load(
         snapshots[row.group] = SnapshotRef(version.epoch, version.commit, row.path, row.size, row.checksum)
         if row.event is not None or row.clock is not None:
             deadlines[row.group] = (row.event, row.clock)
-    return OperatorState(changed=tuple(changed), snapshots=tuple(snapshots), deadlines=deadlines, layout=keyed.layout)
+    return OperatorState(
+        changed=tuple(changed),
+        snapshots=tuple(snapshots),
+        deadlines=deadlines,
+        layouts={keyed.base: keyed.layout},
+        top=keyed.top,
+    )
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from midstream import plan as p
 from midstream.errors import PlanError
 from midstream.resolve import ResolutionError, Resolved, check_layout, resolve
+
+MOST = 230  # numbers of fields and records, over all forms that the state of an operator has had
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,15 +24,33 @@ def validated(spark: SparkSession, running: Resolved, new: p.Plan, states: dict[
         raise PlanError(f"nothing would change: the running plan (version {running.plan.version}) is the same")
     _check_sources(running.plan, new)
     p.check_state_fits(running.plan, new)
+    new = _placed(p.inheriting(running.plan, new), running, states)
     try:
         resolved = resolve(spark, new)
     except ResolutionError as error:
         raise PlanError(_with_schemas(error, running)) from error
     for id, keyed in resolved.keyed.items():
         if id in states:
-            check_layout(id, states[id].layout, keyed)
+            check_layout(id, states[id].layouts, keyed)
     _check_sinks(running, resolved)
     return resolved
+
+
+def _placed(new: p.Plan, running: Resolved, states: dict[str, OperatorState]) -> p.Plan:
+    """Give a migrated form of state a place that no form before it has had."""
+    operators = []
+    for operator in new.operators:
+        if isinstance(operator, p.Process) and operator.migration is not None and operator.base == 0:
+            known = [running.keyed[operator.id].top] if operator.id in running.keyed else []
+            base = max([1, *known, *([states[operator.id].top] if operator.id in states else [])])
+            if base + len(operator.state) > MOST:
+                raise PlanError(
+                    f"the state of operator {operator.id!r} has been migrated too often; write a savepoint, and start "
+                    "from it with a new checkpoint"
+                )
+            operator = msgspec.structs.replace(operator, base=base)
+        operators.append(operator)
+    return msgspec.structs.replace(new, operators=tuple(operators))
 
 
 def _check_sources(running: p.Plan, new: p.Plan) -> None:

@@ -30,7 +30,7 @@ def commit(epoch: int, id: str = "") -> Commit:
         changed=(None, (epoch, "c"), None),
         snapshots=(None, SnapshotRef(1, "b", "state/sums/snapshot/x.mdb", 4096, 123), None),
         deadlines={1: (5, None), 2: (None, -7)},
-        layout="by (x int): total double",
+        layouts={0: "by (x int): total double"},
     )
     return Commit(
         epoch=epoch,

@@ -15,8 +15,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from midstream.errors import StateError
 from midstream.functions import Timer
 from midstream.plan import StateField
-from midstream.state import keyed
-from midstream.state.keyed import Form, GroupState
+from midstream.state import forms
+from midstream.state.forms import Form
+from midstream.state.keyed import GroupState
 from midstream.state.memory import MemoryStore
 from midstream.state.store import FIRST, LAST, Version
 from midstream.state.wire import moment_of
@@ -272,15 +273,15 @@ def test_a_timer_needs_a_moment(state: GroupState):
 
 @given(st.lists(st.integers(-(2**62), 2**62), max_size=10))
 def test_deadlines_are_stored_in_the_order_of_time(moments: list[int]):
-    encoded = [b"\2" + keyed.deadline_bytes(moment) for moment in moments]
-    assert [keyed.deadline_of(entry) for entry in sorted(encoded)] == sorted(moments)
+    encoded = [b"\2" + forms.deadline_bytes(moment) for moment in moments]
+    assert [forms.deadline_of(entry) for entry in sorted(encoded)] == sorted(moments)
 
 
 @given(st.integers(0, 200), st.binary(max_size=5), st.binary(max_size=5))
 def test_an_entry_of_a_field_is_taken_apart_as_it_was_put_together(field: int, key: bytes, rest: bytes):
-    prefix = keyed.field_prefix(field, key)
-    assert keyed.split_field_entry(prefix + rest) == (field, key, rest)
-    assert prefix <= prefix + rest < keyed.after(prefix)
+    prefix = forms.field_prefix(field, key)
+    assert forms.split_field_entry(prefix + rest) == (field, key, rest)
+    assert prefix <= prefix + rest < forms.after(prefix)
 
 
 # --- expiry ---------------------------------------------------------------------------------------------------------

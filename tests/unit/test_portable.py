@@ -19,8 +19,9 @@ from midstream.aggregates import compile_aggregates
 from midstream.aggregation import Merger
 from midstream.functions import Timer
 from midstream.plan import StateField
-from midstream.state import keyed
-from midstream.state.keyed import Form, GroupState
+from midstream.state import forms
+from midstream.state.forms import Form
+from midstream.state.keyed import GroupState
 from midstream.state.keys import KeyCodec
 from midstream.state.memory import MemoryStore
 from midstream.state.portable import Portable, PortableAggregate, PortableFunction
@@ -95,14 +96,14 @@ def through_parquet(portable: Portable, store: MemoryStore) -> tuple[dict[str, p
 
 
 def without_notes(found: dict[bytes, bytes]) -> dict[bytes, bytes]:
-    return {entry: value for entry, value in found.items() if entry[0] != keyed.EXPIRY}
+    return {entry: value for entry, value in found.items() if entry[0] != forms.EXPIRY}
 
 
 USER = pa.schema([("user", pa.string())])
 
 
 def function(keys: pa.Schema) -> PortableFunction:
-    return PortableFunction("sums", keys, FIELDS, pa.schema(list(TYPES.items())))
+    return PortableFunction(Form("sums", FIELDS, TYPES), keys, pa.schema(list(TYPES.items())))
 
 
 def test_the_state_of_a_function_comes_back_as_it_was():
@@ -114,8 +115,8 @@ def test_the_state_of_a_function_comes_back_as_it_was():
 def test_what_expires_is_looked_at_when_it_does():
     store = written(USER, [("none",), ("all",)])
     _, loaded = through_parquet(function(USER), store)
-    deadlines = {entry[9:]: keyed.deadline_of(entry) for entry in loaded if entry[0] == keyed.EXPIRY}
-    noted = {entry[9:] for entry in entries(store) if entry[0] == keyed.EXPIRY}
+    deadlines = {entry[9:]: forms.deadline_of(entry) for entry in loaded if entry[0] == forms.EXPIRY}
+    noted = {entry[9:] for entry in entries(store) if entry[0] == forms.EXPIRY}
     assert deadlines.keys() == noted
     assert sorted(set(deadlines.values())) == [1_050, 1_080, 1_100]
 
@@ -187,7 +188,7 @@ def test_the_state_of_an_aggregate_comes_back_as_it_was():
     columns["min s"], columns["sum d"] = ["a", None], [Decimal("1.50"), None]
     keys = KeyCodec(USER).encode([pa.array(["ann", None])]).to_pylist()
     pairs = zip(keys, merger.encode(columns), strict=True)
-    store = MemoryStore({keyed.record_key(key): value for key, value in pairs}, VERSION)
+    store = MemoryStore({forms.record_key(key): value for key, value in pairs}, VERSION)
     tables, loaded = through_parquet(portable, store)
     assert loaded == entries(store)
     rows = {row["user"]: row for row in tables["record"].to_pylist()}
@@ -209,7 +210,7 @@ def test_the_state_of_an_aggregate_of_fixed_width_comes_back_as_it_was():
     values = merger.encode_fixed({"sum x": np.array([0.1, -0.0, math.inf]), "count x": np.array([1, 2, 0])})
     keys = KeyCodec(USER).encode([pa.array(["a", "b", "c"])]).to_pylist()
     pairs = zip(keys, [value.tobytes() for value in values], strict=True)
-    store = MemoryStore({keyed.record_key(key): value for key, value in pairs}, VERSION)
+    store = MemoryStore({forms.record_key(key): value for key, value in pairs}, VERSION)
     tables, loaded = through_parquet(portable, store)
     assert loaded == entries(store)
     assert tables["record"].column("total").to_pylist() == [0.1, 0.0, None]

@@ -26,7 +26,7 @@ from midstream.housekeeping import Housekeeping
 from midstream.journal import Commit, Journal, LogRef, OperatorState, SnapshotRef
 from midstream.plan import StateField
 from midstream.state import cache as cache_module
-from midstream.state import keyed
+from midstream.state import forms
 from midstream.state.cache import Cache, Head, checksum_of, discard_other_boots, logs_of
 from midstream.state.changelog import LogWriter, Report
 from midstream.state.keys import KeyCodec
@@ -84,11 +84,11 @@ def as_entries(drawn: Drawn) -> Epoch:
         user = LONG.get(name, name)
         key = encoded(user)
         if kind == "text":
-            entry, stored = keyed.record_key(key), pack([value, None])
+            entry, stored = forms.record_key(key), pack([value, None])
         elif kind == "seen":
-            entry, stored = keyed.field_prefix(1, key) + pack(LONG.get(what[0], what[0])), pack((value, 0))
+            entry, stored = forms.field_prefix(1, key) + pack(LONG.get(what[0], what[0])), pack((value, 0))
         else:
-            entry, stored = bytes((keyed.EVENT,)) + keyed.deadline_bytes(what[0]) + key, b"1"
+            entry, stored = bytes((forms.EVENT,)) + forms.deadline_bytes(what[0]) + key, b"1"
         found.setdefault(user, {})[entry] = None if value is None else stored
     return found
 
@@ -187,7 +187,7 @@ class Driver:
 def through_a_savepoint(driver: Driver, scratch: str, checkpoint: str, groups: int) -> Driver:
     """Write all state as tables, and make a new checkpoint, with other groups, of the tables."""
     assert driver.last is not None
-    portable = PortableFunction(OPERATOR, KEYS, FIELDS, TYPES)
+    portable = PortableFunction(forms.Form(OPERATOR, FIELDS, {f.name: f.type for f in TYPES}), KEYS, TYPES)
     loaded: list[dict[bytes, bytes]] = [{} for _ in range(groups)]
     cache = driver.cache(scratch, in_place=True)
     for group in range(driver.groups):

@@ -1,15 +1,6 @@
 """The state of the key at hand, as a `KeyedFunction` sees it: values, lists, maps, timers and expiry of one group.
 
-Entries of a group, by their first byte (all keys are binary, see `keys`):
-
-    1 key                        the record of a key: one item per declared field
-    2 deadline key               an event-time timer
-    3 deadline key               a processing-time timer
-    4 deadline entry             when to look whether an entry has expired
-    16+i length key map_key      an entry of the map that is field i
-    16+i length key index        an element of the list that is field i
-
-Nothing is written to the store: changes are collected, and read over what is stored.
+Nothing is written to the store: changes are collected, and read over what is stored. `forms` says where things lie.
 """
 
 from __future__ import annotations
@@ -19,70 +10,33 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
-import pyarrow as pa
 
+from midstream.errors import StateError
 from midstream.functions import Timer
 from midstream.plan import StateField
-from midstream.state.store import Reader
-from midstream.state.wire import Wire, micros_of, moment_of
+from midstream.state.forms import (
+    EVENT,
+    EXPIRY,
+    FIELDS,
+    NEVER,
+    PROCESSING,
+    Form,
+    after,
+    deadline_bytes,
+    deadline_of,
+    field_prefix,
+    split_field_entry,
+)
+from midstream.state.store import FIRST, LAST, Reader
+from midstream.state.wire import micros_of, moment_of
 
-RECORD, EVENT, PROCESSING, EXPIRY, FIELDS = 1, 2, 3, 4, 16
 _TIMERS = {"event_time": EVENT, "processing_time": PROCESSING}
-_SIGN = 1 << 63
 _pack, _unpack = msgspec.msgpack.encode, msgspec.msgpack.decode
-
-
-def deadline_bytes(micros: int) -> bytes:
-    """Encode a moment so that byte order is time order."""
-    return (micros + _SIGN).to_bytes(8, "big")
-
-
-def deadline_of(entry: bytes) -> int:
-    """Decode the moment in a timer or expiry entry."""
-    return int.from_bytes(entry[1:9], "big") - _SIGN
-
-
-def record_key(key: bytes) -> bytes:
-    """The entry of a key's record."""
-    return bytes((RECORD,)) + key
-
-
-def field_prefix(field: int, key: bytes) -> bytes:
-    """What the entries of one map or list of one key begin with."""
-    return bytes((FIELDS + field,)) + len(key).to_bytes(4, "big") + key
-
-
-def split_field_entry(entry: bytes) -> tuple[int, bytes, bytes]:
-    """Take an entry of a map or list apart: field number, key, rest."""
-    size = int.from_bytes(entry[1:5], "big")
-    return entry[0] - FIELDS, entry[5 : 5 + size], entry[5 + size :]
-
-
-def after(prefix: bytes) -> bytes:
-    """The first key behind all that begin with a prefix."""
-    trimmed = prefix.rstrip(b"\xff")
-    return trimmed[:-1] + bytes((trimmed[-1] + 1,))
 
 
 def _place(entry: bytes) -> bytes:
     """What the entries that are walked together have in common: list or map and key, or the kind alone."""
     return entry[: 5 + int.from_bytes(entry[1:5], "big")] if entry[0] >= FIELDS else entry[:1]
-
-
-class Form:
-    """The declared fields with their types: how records are packed."""
-
-    def __init__(self, operator: str, fields: tuple[StateField, ...], types: dict[str, pa.DataType]) -> None:
-        self.fields = fields
-        self.index = {field.name: i for i, field in enumerate(fields)}
-        self.wires = [Wire(types[f.name], f"state {f.name!r} of operator {operator!r}") for f in fields]
-        self.key_wires = [
-            Wire(types[f"{f.name} key"], f"a key of state {f.name!r} of operator {operator!r}")
-            if f.kind == "map"
-            else None
-            for f in fields
-        ]
-        self.expires = any(field.ttl for field in fields)
 
 
 class GroupState:
@@ -101,22 +55,60 @@ class GroupState:
 
     def prefetch(self, keys: list[bytes]) -> None:
         """Read the records of many keys at once."""
-        entries = [record_key(key) for key in keys]
+        entries = [self.form.record(key) for key in keys]
         self._records.update(zip(entries, self._reader.get_many(entries), strict=True))
 
     def bind(self, key: bytes) -> None:
         """Make a key the one at hand."""
         self._key, self._dirty = key, False
-        stored = self.get(record_key(key))
+        stored = self.get(self.form.record(key))
         self._record = _unpack(stored) if stored else [None] * len(self.form.fields)
+        if stored is None and self.form.older is not None:
+            self._migrate(self.form.older)
         if len(self._record) < len(self.form.fields):
             self._record += [None] * (len(self.form.fields) - len(self._record))
 
     def release(self) -> None:
         """Keep what was written to the record of the key at hand."""
         if self._dirty:
-            empty = all(item is None for item in self._record)
-            self.put(record_key(self._key), None if empty else _pack(self._record))
+            self._put_record(self.form.record(self._key), self._record)
+
+    def _put_record(self, entry: bytes, record: list[Any]) -> None:
+        """Keep a record, an empty one only where an older form would be migrated again without it."""
+        empty = all(item is None for item in record) and self.form.older is None
+        self.put(entry, None if empty else _pack(record))
+
+    def _migrate(self, older: Form) -> None:
+        """Turn what the key at hand has in the older form into the form of today."""
+        state = GroupState(older, self._reader, self.now)
+        state.bind(self._key)
+        if not state.has_something():
+            return
+        assert self.form.migrate is not None
+        migrated = self.form.migrate({field.name: state.plain(field) for field in older.fields})
+        unknown = set(migrated) - set(self.form.index)
+        if unknown:
+            raise StateError(
+                f"the migration of operator {self.form.operator!r} gave {', '.join(sorted(unknown))}; the new state "
+                f"has {', '.join(self.form.index) or 'nothing'}"
+            )
+        self._dirty = True
+        for name, value in migrated.items():
+            self.write(name, value)
+
+    def has_something(self) -> bool:
+        """Whether anything is kept for the key at hand."""
+        prefixes = [field_prefix(self.form.number(at), self._key) for at in range(len(self.form.fields))]
+        return any(item is not None for item in self._record) or any(
+            next(self.scan(prefix, after(prefix)), None) is not None for prefix in prefixes
+        )
+
+    def plain(self, field: StateField) -> Any:
+        """Give the state of a field as plain Python: a value, a list or a dictionary."""
+        found = self.read(field.name)
+        if field.kind == "value":
+            return found
+        return list(found) if field.kind == "list" else dict(found)
 
     # --- what declared attributes call ---
 
@@ -138,7 +130,7 @@ class GroupState:
         if field.kind == "value":
             item = self.form.wires[at].checked(value)
             if field.ttl and item is not None:
-                item = (item, self.expiry(at, record_key(self._key)))
+                item = (item, self.expiry(at, self.form.record(self._key)))
             self.set_item(at, item)
         elif field.kind == "list":
             ListView(self, at).replace(() if value is None else value)
@@ -237,17 +229,16 @@ class GroupState:
             stored = self.get(entry)
             if stored is None:
                 continue
-            if entry[0] != RECORD:
-                if _unpack(stored)[1] <= self.now:
-                    self.put(entry, None)
-                    shortened.add(split_field_entry(entry)[:2])
-                continue
-            record = _unpack(stored)
-            gone = [at for at, item in enumerate(record) if self._expired(at, item)]
-            self._remove_items(entry, record, gone)
-        for at, key in sorted(shortened):
-            prefix, entry = field_prefix(at, key), record_key(key)
+            if self.form.key_of_record(entry) is not None:
+                record = _unpack(stored)
+                self._remove_items(entry, record, [at for at, item in enumerate(record) if self._expired(at, item)])
+            elif self.form.owns(entry) and _unpack(stored)[1] <= self.now:
+                self.put(entry, None)
+                shortened.add(split_field_entry(entry)[:2])
+        for number, key in sorted(shortened):
+            at, prefix, entry = self.form.field_at(number), field_prefix(number, key), self.form.record(key)
             stored = self.get(entry)
+            assert at is not None
             if self.form.fields[at].kind == "list" and stored and not any(self.scan(prefix, after(prefix))):
                 self._remove_items(entry, _unpack(stored), [at])
 
@@ -257,7 +248,7 @@ class GroupState:
 
     def _remove_items(self, entry: bytes, record: list[Any], gone: list[int]) -> None:
         record = [None if at in gone else item for at, item in enumerate(record)]
-        self.put(entry, None if all(item is None for item in record) else _pack(record))
+        self._put_record(entry, record)
 
     def next_deadlines(self) -> tuple[int | None, int | None]:
         """Give the next event-time and processing-time deadline of the group."""
@@ -271,13 +262,33 @@ class GroupState:
         return None
 
 
+def migrated(form: Form, reader: Reader) -> Iterator[tuple[bytes, bytes]]:
+    """Walk all entries of a group, with what keys that were not met since a migration would have in today's form."""
+    entries = list(reader.scan(FIRST, LAST))
+    yield from entries
+    older, keys = form.older, set[bytes]()
+    while older is not None:
+        for entry, _ in entries:
+            record = older.key_of_record(entry)
+            if record is not None:
+                keys.add(record)
+            elif older.owns(entry):
+                keys.add(split_field_entry(entry)[1])
+        older = older.older
+    for key in sorted(keys):
+        state = GroupState(form, reader, NEVER)
+        state.bind(key)
+        state.release()
+        yield from ((entry, value) for entry, value in sorted(state.changes.items()) if value is not None)
+
+
 class _View:
     """The entries of one list or map of the key at hand; they are kept apart from the record."""
 
     def __init__(self, state: GroupState, at: int) -> None:
         self._state, self._at = state, at
         self._wire = state.form.wires[at]
-        self._prefix = field_prefix(at, state.key)
+        self._prefix = field_prefix(state.form.number(at), state.key)
 
     def _entries(self) -> Iterator[tuple[bytes, Any]]:
         for entry, stored in self._state.scan(self._prefix, after(self._prefix)):

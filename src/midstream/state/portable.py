@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from midstream.aggregates import Compiled
 from midstream.aggregation import Merger
-from midstream.plan import StateField
-from midstream.state import keyed
+from midstream.state import forms
+from midstream.state.keyed import migrated
 from midstream.state.keys import KeyCodec
 from midstream.state.store import FIRST, LAST, Reader
 from midstream.state.wire import micros_of, moment_of
@@ -63,11 +63,11 @@ class Portable:
 class PortableFunction(Portable):
     """The state of a keyed function."""
 
-    def __init__(self, operator: str, keys: pa.Schema, fields: tuple[StateField, ...], types: pa.Schema) -> None:
+    def __init__(self, form: forms.Form, keys: pa.Schema, types: pa.Schema) -> None:
         super().__init__(keys)
-        self.fields = fields
+        self.fields = form.fields
         self.types = {field.name: field.type for field in types}
-        self.form = keyed.Form(operator, fields, self.types)
+        self.form = form
 
     def schemas(self) -> dict[str, pa.Schema]:
         """Give the tables with their schemas."""
@@ -89,15 +89,20 @@ class PortableFunction(Portable):
     def dump(self, reader: Reader) -> dict[str, pa.Table]:
         """Turn the entries of a group into tables."""
         rows: dict[str, list[tuple[bytes, list[Any]]]] = {name: [] for name in self.schemas()}
-        for entry, stored in reader.scan(FIRST, LAST):
+        for entry, stored in migrated(self.form, reader):
             tag = entry[0]
-            if tag == keyed.RECORD:
-                rows["record"].append((entry[1:], self._values(_unpack(stored))))
-            elif tag in (keyed.EVENT, keyed.PROCESSING):
-                kind = "event_time" if tag == keyed.EVENT else "processing_time"
-                rows["timers"].append((entry[9:], [kind, moment_of(keyed.deadline_of(entry))]))
-            elif tag >= keyed.FIELDS:
-                at, key, rest = keyed.split_field_entry(entry)
+            of_record = self.form.key_of_record(entry)
+            if of_record is not None:
+                if any(item is not None for item in _unpack(stored)):
+                    rows["record"].append((of_record, self._values(_unpack(stored))))
+            elif tag in (forms.EVENT, forms.PROCESSING):
+                kind = "event_time" if tag == forms.EVENT else "processing_time"
+                rows["timers"].append((entry[9:], [kind, moment_of(forms.deadline_of(entry))]))
+            elif tag >= forms.FIELDS:
+                number, key, rest = forms.split_field_entry(entry)
+                at = self.form.field_at(number)
+                if at is None:
+                    continue  # of an older form
                 field = self.fields[at]
                 value, expiry = _unpack(stored)
                 first = int.from_bytes(rest, "big") if field.kind == "list" else self._map_key(at, _unpack(rest))
@@ -114,9 +119,9 @@ class PortableFunction(Portable):
             if table == "record":
                 entries += self._load_record(key, row)
             elif table == "timers":
-                tag = keyed.EVENT if row[self._column("timer")] == "event_time" else keyed.PROCESSING
+                tag = forms.EVENT if row[self._column("timer")] == "event_time" else forms.PROCESSING
                 at = micros_of(row[self._column("at")])
-                entries.append((bytes((tag,)) + keyed.deadline_bytes(at) + key, b"1"))
+                entries.append((bytes((tag,)) + forms.deadline_bytes(at) + key, b"1"))
             else:
                 entries += self._load_item(table.split("-", 1)[1], key, row)
         return entries
@@ -140,7 +145,7 @@ class PortableFunction(Portable):
         return out
 
     def _load_record(self, key: bytes, row: dict[str, Any]) -> Iterator[tuple[bytes, bytes]]:
-        entry, record = keyed.record_key(key), []
+        entry, record = self.form.record(key), []
         for at, field in enumerate(self.fields):
             if field.kind != "value":
                 record.append(row.get(self._column(f"{field.name}__length")))
@@ -148,7 +153,7 @@ class PortableFunction(Portable):
             item = self.form.wires[at].checked(row[self._column(field.name)])
             if field.ttl and item is not None:
                 expiry = micros_of(row[self._column(f"{field.name}__expires")])
-                yield bytes((keyed.EXPIRY,)) + keyed.deadline_bytes(expiry) + entry, b"1"
+                yield bytes((forms.EXPIRY,)) + forms.deadline_bytes(expiry) + entry, b"1"
                 item = (item, expiry)
             record.append(item)
         yield entry, _pack(record)
@@ -162,11 +167,11 @@ class PortableFunction(Portable):
             wire = self.form.key_wires[at]
             assert wire is not None
             rest = _pack(wire.key(row[self._column("map_key")]))
-        entry = keyed.field_prefix(at, key) + rest
+        entry = forms.field_prefix(self.form.number(at), key) + rest
         expires = row[self._column(f"{name}__expires")] if field.ttl else None
         expiry = micros_of(expires) if expires is not None else 0
         if expiry:
-            yield bytes((keyed.EXPIRY,)) + keyed.deadline_bytes(expiry) + entry, b"1"
+            yield bytes((forms.EXPIRY,)) + forms.deadline_bytes(expiry) + entry, b"1"
         yield entry, _pack((self.form.wires[at].checked(row[self._column("value")]), expiry))
 
     def _table(self, schema: pa.Schema, rows: list[tuple[bytes, list[Any]]]) -> pa.Table:
@@ -218,4 +223,4 @@ class PortableAggregate(Portable):
             values = self.merger.encode(columns)
         else:
             values = [row.tobytes() for row in self.merger.encode_fixed(columns)]
-        return [(keyed.record_key(key), value) for key, value in zip(self._encoded(rows), values, strict=True)]
+        return [(forms.record_key(key), value) for key, value in zip(self._encoded(rows), values, strict=True)]

@@ -1,0 +1,131 @@
+"""Where the state of a key lies in the store of its group: entries, and the forms that a declaration of state has had.
+
+Entries of a group, by their first byte (all keys are binary, see `keys`):
+
+    1 key                        the record of a key: one item per declared field
+    2 deadline key               an event-time timer
+    3 deadline key               a processing-time timer
+    4 deadline entry             when to look whether an entry has expired
+    16+i length key map_key      an entry of the map that is field i
+    16+i length key index        an element of the list that is field i
+
+State that was migrated has another form: its record is the entry `16+base length key`, its fields are numbered from
+base + 1. Entries of the older form stay as they are, so that an undo finds them; a key is migrated when it is next met.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from midstream import code
+from midstream.code import Code
+from midstream.plan import StateField
+from midstream.state.wire import Wire
+
+RECORD, EVENT, PROCESSING, EXPIRY, FIELDS = 1, 2, 3, 4, 16
+_SIGN = 1 << 63
+NEVER = -_SIGN  # a moment before all: nothing has expired yet
+
+
+def deadline_bytes(micros: int) -> bytes:
+    """Encode a moment so that byte order is time order."""
+    return (micros + _SIGN).to_bytes(8, "big")
+
+
+def deadline_of(entry: bytes) -> int:
+    """Decode the moment in a timer or expiry entry."""
+    return int.from_bytes(entry[1:9], "big") - _SIGN
+
+
+def record_key(key: bytes) -> bytes:
+    """The entry of a key's record."""
+    return bytes((RECORD,)) + key
+
+
+def field_prefix(field: int, key: bytes) -> bytes:
+    """What the entries of one map or list of one key begin with."""
+    return bytes((FIELDS + field,)) + len(key).to_bytes(4, "big") + key
+
+
+def split_field_entry(entry: bytes) -> tuple[int, bytes, bytes]:
+    """Take an entry of a map or list apart: field number, key, rest."""
+    size = int.from_bytes(entry[1:5], "big")
+    return entry[0] - FIELDS, entry[5 : 5 + size], entry[5 + size :]
+
+
+def after(prefix: bytes) -> bytes:
+    """The first key behind all that begin with a prefix."""
+    trimmed = prefix.rstrip(b"\xff")
+    return trimmed[:-1] + bytes((trimmed[-1] + 1,))
+
+
+class Form:
+    """The declared fields with their types: how records are packed, and where they lie."""
+
+    def __init__(
+        self,
+        operator: str,
+        fields: tuple[StateField, ...],
+        types: dict[str, pa.DataType],
+        base: int = 0,
+        older: Form | None = None,
+        migrate: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+    ) -> None:
+        self.operator, self.fields, self.base, self.older, self.migrate = operator, fields, base, older, migrate
+        self.index = {field.name: i for i, field in enumerate(fields)}
+        self.wires = [Wire(types[f.name], f"state {f.name!r} of operator {operator!r}") for f in fields]
+        self.key_wires = [
+            Wire(types[f"{f.name} key"], f"a key of state {f.name!r} of operator {operator!r}")
+            if f.kind == "map"
+            else None
+            for f in fields
+        ]
+        self.expires: bool = any(field.ttl for field in fields) or (older is not None and older.expires)
+
+    def record(self, key: bytes) -> bytes:
+        """The entry of a key's record."""
+        return field_prefix(self.base, key) if self.base else record_key(key)
+
+    def key_of_record(self, entry: bytes) -> bytes | None:
+        """The key of an entry, if it is a record of this form."""
+        if entry[0] != (FIELDS + self.base if self.base else RECORD):
+            return None
+        return entry[5:] if self.base else entry[1:]
+
+    def owns(self, entry: bytes) -> bool:
+        """Whether an entry is one of a list or map of this form."""
+        return entry[0] >= FIELDS and self.field_at(entry[0] - FIELDS) is not None
+
+    def number(self, at: int) -> int:
+        """The number under which a field is stored."""
+        return self.base + 1 + at if self.base else at
+
+    def field_at(self, number: int) -> int | None:
+        """The field that is stored under a number, if it is one of this form."""
+        at = number - self.base - 1 if self.base else number
+        return at if 0 <= at < len(self.fields) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One form of an operator's state as plain data, to be sent to tasks."""
+
+    fields: tuple[StateField, ...]
+    types: bytes  # Arrow schema of the types, by field name ("name key" for the keys of a map)
+    base: int
+    migrate: Code | None  # turns state of the stage after this one, which is older, into this
+
+
+def form_of(operator: str, stages: tuple[Stage, ...]) -> Form:
+    """Make the form of today, with the older ones behind it; newest first."""
+    older: Form | None = None
+    for stage in reversed(stages):
+        types = {field.name: field.type for field in pa.ipc.read_schema(pa.py_buffer(stage.types))}
+        migrate = code.load(stage.migrate) if stage.migrate is not None else None
+        older = Form(operator, stage.fields, types, stage.base, older, migrate)
+    assert older is not None
+    return older
