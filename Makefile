@@ -39,6 +39,7 @@ bench: $(DEV)  ## measure throughput, epoch time and ingest; records go to bench
 	@mkdir -p bench-results
 	@$(WITH_JAVA) $(BIN)/midstream bench throughput --json bench-results/throughput.json \
 	  && $(BIN)/midstream bench epoch --json bench-results/epoch.json \
+	  && $(BIN)/midstream bench modify --json bench-results/modify.json \
 	  && $(BIN)/midstream bench ingest --json bench-results/ingest.json
 
 format: $(DEV)  ## fix what ruff can fix, and format

@@ -107,6 +107,19 @@ def epoch(
     bench_epoch.run(rows=rows, epochs=epochs, sizes=tuple(int(size) for size in sizes.split(",")), json=json)
 
 
+@bench.command()
+def modify(
+    rate: Annotated[int, typer.Option(help="Rows per second.")] = 20_000,
+    keys: Annotated[int, typer.Option(help="Number of keys.")] = 100_000,
+    seconds: Annotated[int, typer.Option(help="Length of the stretch around each change.")] = 20,
+    json: Json = None,
+) -> None:
+    """Latency around a live change, against the steady state and against Spark's stop, change and restart."""
+    from midstream.bench import modify as bench_modify
+
+    bench_modify.run(rate=rate, keys=keys, seconds=seconds, json=json)
+
+
 @bench.command("ingest")
 def ingest_bench(
     records: Annotated[int, typer.Option(help="Records of 100 bytes, over all producers.")] = 1_000_000,

@@ -1,0 +1,207 @@
+"""How a live change shows in the latency of rows, against the steady state and against stop, change, restart.
+
+The same count per key, under a constant load of rows that carry the time they were made. A row's latency is the time
+from then to the end of the epoch that has it, as Spark reports the epoch.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from rich.table import Table
+
+import midstream as ms
+from midstream.bench import machine
+from midstream.bench.contestants import declared, saved_sums
+from midstream.bench.oracle import ResultError
+from midstream.bench.record import at_least_one, rendered, save
+from midstream.bench.workbench import Workbench, pause, quiet, workbench
+from midstream.changes import Change
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+LATENCY = (
+    "the latency of a row is the time from when it was made to the end of its epoch, as Spark reports it; rows come at "
+    "a constant rate, and the steady state is the stretch of the same length before the change"
+)
+_STEP = 0.01  # seconds between the rows that are looked at
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """An epoch as Spark reports it: seconds since 1970."""
+
+    begin: float
+    end: float
+
+
+def run(
+    rate: int = 20_000,
+    keys: int = 100_000,
+    seconds: int = 20,
+    json: str | os.PathLike[str] | None = None,
+    echo: Callable[[str], object] = print,
+) -> dict[str, Any]:
+    """Measure replace, insert and remove on a running job, and Spark's restart; print a table and give the record.
+
+    Promised: no figure before every row is seen to be counted once. Not promised: figures of a machine that does
+    something else meanwhile.
+
+    Args:
+        rate: rows per second.
+        keys: number of keys.
+        seconds: length of the stretch around each change, and of the steady one before.
+        json: file for the record.
+        echo: takes the text to print.
+    """
+    at_least_one(rate=rate, keys=keys, seconds=seconds)
+    with workbench() as bench:
+        echo("midstream: replace, insert, remove")
+        results = _ours(bench, rate, keys, seconds)
+        echo("spark: stop, change, restart")
+        results.append(_sparks(bench, rate, keys, seconds))
+        about = machine.describe(bench.spark)
+    record = {"checked": True, "rate": rate, "keys": keys, "seconds": seconds, "results": results, "machine": about}
+    echo(rendered(_table(record), f"{LATENCY[0].upper()}{LATENCY[1:]}.", "Every row was counted exactly once."))
+    if json is not None:
+        save(record, json)
+    return record
+
+
+def _stream(spark: SparkSession, rate: int, keys: int) -> DataFrame:
+    rows = spark.readStream.format("rate").option("rowsPerSecond", rate).option("numPartitions", 2).load()
+    return rows.selectExpr(f"pmod(xxhash64(value), {keys}L) as key", "1 + value % 1000 as price")
+
+
+def _above(limit: int) -> Callable[[DataFrame], DataFrame]:
+    """A filter that lets all rows pass: the changes do not change the result."""
+    return lambda df: df.where(f"price > {limit}")
+
+
+def _ours(bench: Workbench, rate: int, keys: int, seconds: int) -> list[dict[str, Any]]:
+    changes: dict[str, Callable[[], Change]] = {
+        "replace": lambda: ms.replace("all", _above(-1)),
+        "insert": lambda: ms.insert("more", _above(-2), after="all"),
+        "remove": lambda: ms.remove("more"),
+    }
+    with bench.scratch("modify") as directory:
+        flow = ms.Flow("bench")
+        rows = flow.source("rows", _stream(bench.spark, rate, keys)).transform("all", _above(0))
+        declared(rows).sink("out", ms.sinks.noop())
+        job = flow.start(f"{directory}/checkpoint", trigger=ms.every(0), cache=f"{directory}/cache")
+        assert job.query is not None
+        with job:
+            _sleep(seconds)  # warm-up
+            marks = []
+            for make in changes.values():
+                _sleep(seconds)
+                marks.append((time.time(), job.modify(make()).wait(60)))
+                _sleep(seconds)
+            epochs = _epochs(job.query)
+        _check(saved_sums(bench.spark, job.savepoint(f"{directory}/savepoint")), rate)
+        return [
+            {
+                "name": f"midstream {name}",
+                **_compared(epochs, at, seconds),
+                "cut": change.cut.epoch if change.cut is not None else None,
+                "phases": change.durations,
+            }
+            for name, (at, change) in zip(changes, marks, strict=True)
+        ]
+
+
+def _sparks(bench: Workbench, rate: int, keys: int, seconds: int) -> dict[str, Any]:
+    with bench.scratch("restart") as directory:
+
+        def start(limit: int) -> StreamingQuery:
+            rows = _above(limit)(_stream(bench.spark, rate, keys))
+            counts = rows.groupBy("key").count().writeStream.format("noop").outputMode("update")
+            counts = counts.option("checkpointLocation", f"{directory}/checkpoint")
+            return counts.trigger(processingTime="0 seconds").start()
+
+        query = start(0)
+        _sleep(2 * seconds)
+        at, before = time.time(), _epochs(query)
+        with quiet(bench.spark):
+            query.stop()
+        query = start(-1)
+        _sleep(seconds)
+        epochs = [*before, *_epochs(query)]
+        with quiet(bench.spark):
+            query.stop()
+        return {"name": "spark restart", **_compared(epochs, at, seconds)}
+
+
+def _sleep(seconds: float) -> None:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        pause()
+
+
+def _epochs(query: StreamingQuery) -> list[Epoch]:
+    found = []
+    for progress in query.recentProgress:
+        begin = datetime.fromisoformat(progress["timestamp"].replace("Z", "+00:00")).timestamp()
+        if "triggerExecution" in progress["durationMs"]:
+            found.append(Epoch(begin, begin + progress["durationMs"]["triggerExecution"] / 1000))
+    return found
+
+
+def latencies(epochs: Sequence[Epoch], begin: float, end: float) -> Any:
+    """The latencies of rows that were made between two moments, at a constant rate.
+
+    >>> latencies([Epoch(0, 1), Epoch(1, 3)], 0.5, 0.515).round(2).tolist()
+    [2.5, 2.49]
+    """
+    moments = np.arange(begin, end, _STEP)
+    begins = np.array([epoch.begin for epoch in epochs])
+    ends = np.array([epoch.end for epoch in epochs])
+    taken = np.searchsorted(begins, moments)  # an epoch takes what was made before it began
+    known = taken < len(epochs)
+    return ends[taken[known]] - moments[known]
+
+
+def _compared(epochs: Sequence[Epoch], at: float, seconds: float) -> dict[str, Any]:
+    steady = latencies(epochs, at - 1.5 * seconds, at - seconds / 2)
+    around = latencies(epochs, at - seconds / 2, at + seconds / 2)
+    return {"steady": _quantiles(steady), "around": _quantiles(around)}
+
+
+def _quantiles(found: Any) -> dict[str, float]:
+    if len(found) == 0:
+        raise ResultError("no epoch ended in the stretch that was measured: the load is too high for this machine")
+    return {
+        "p50_ms": round(1000 * float(np.quantile(found, 0.5))),
+        "p99_ms": round(1000 * float(np.quantile(found, 0.99))),
+        "max_ms": round(1000 * float(found.max())),
+    }
+
+
+def _check(found: DataFrame, rate: int) -> None:
+    """See that whole seconds of rows were counted: one lost or repeated would not be."""
+    total = found.selectExpr("sum(n)").collect()[0][0]
+    if not total or total % rate:
+        raise ResultError(f"{total:,} rows were counted, which is no whole number of seconds at {rate:,} a second")
+
+
+def _table(record: dict[str, Any]) -> Table:
+    title = f"latency in the {record['seconds']} s around a change, {record['rate']:,} rows/s, {record['keys']:,} keys"
+    table = Table(title=title, title_justify="left")
+    table.add_column("")
+    for heading in ("p50", "p99", "max"):
+        table.add_column(f"{heading}, steady", justify="right")
+        table.add_column("around", justify="right")
+    for result in record["results"]:
+        cells = []
+        for quantile in ("p50_ms", "p99_ms", "max_ms"):
+            cells += [f"{result['steady'][quantile]:,} ms", f"{result['around'][quantile]:,} ms"]
+        table.add_row(result["name"], *cells)
+    return table
