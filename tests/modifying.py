@@ -183,8 +183,9 @@ class Modified:
         known = threading.Event()
 
         def listen(event: Event) -> None:
-            if event == After(Step.PUBLISH, self.at - 1) and self.modification is None and todo:
+            if isinstance(event, After):
                 known.wait()
+            if event == After(Step.PUBLISH, self.at - 1) and self.modification is None and todo:
                 self.modification = self.job.modify(*todo)
                 settled(self.modification)
             self.on_event(event)

@@ -171,28 +171,34 @@ def test_an_undo_brings_the_old_plan_back(spark: SparkSession, tmp_path: Path) -
     assert {o.id for o in job.plan.operators} == {"rows", "big", "totals", "out"}
 
 
-@pytest.mark.parametrize(
-    ("steps", "message"),
-    [
-        ([ms.replace("nobody", big)], "no operator 'nobody'"),
-        ([ms.insert("big", small, after="rows")], "the id 'big' is used already"),
-        ([ms.replace("big", lambda df: df.select("price"))], "no column 'key'.*'big' is .*key.* now and would become"),
-        (
-            [ms.replace("totals", ms.key_by("price").process(ms.KeyedFunction(), schema="key long, price long"))],
-            "by key",
-        ),
-        ([ms.replace("totals", ms.key_by("key").aggregate(n=ms.count()))], "the new plan makes it a aggregate"),
-        ([ms.remove("rows")], "'rows' is a source"),
-        ([ms.replace("big", big)], "nothing would change"),
-        ([ms.replace("totals", ms.transform(lambda df: df.select("key")))], "sink 'out' gets rows of"),
-    ],
-)
-def test_what_does_not_fit_is_rejected_and_says_why(
-    spark: SparkSession, tmp_path: Path, steps: list[Change], message: str
-) -> None:
-    run = Modified(spark, str(tmp_path), "none", 1, steps=steps)
+MISFITS: list[tuple[list[Change], str]] = [
+    ([ms.replace("nobody", big)], "no operator 'nobody'"),
+    ([ms.insert("big", small, after="rows")], "the id 'big' is used already"),
+    ([ms.replace("big", lambda df: df.select("price"))], "no column 'key'.*'big' is .*key.* now and would become"),
+    (
+        [ms.replace("totals", ms.key_by("price").process(ms.KeyedFunction(), schema="key long, price long"))],
+        "by key",
+    ),
+    ([ms.replace("totals", ms.key_by("key").aggregate(n=ms.count()))], "the new plan makes it a aggregate"),
+    ([ms.remove("rows")], "'rows' is a source"),
+    ([ms.replace("big", big)], "nothing would change"),
+    ([ms.replace("totals", ms.transform(lambda df: df.select("key")))], "sink 'out' gets rows of"),
+]
+
+
+def test_what_does_not_fit_is_rejected_and_says_why(spark: SparkSession, tmp_path: Path) -> None:
+    run = Modified(spark, str(tmp_path), "none", steps=[])
+    tried: list[ms.Modification] = []
+
+    def on_event(event: Event) -> None:
+        if event == After(Step.PUBLISH, 0):
+            tried.extend(run.job.modify(*steps) for steps, _ in MISFITS)
+            tried[-1].reached(ms.Phase.ARMED, 60)
+
+    run.on_event = on_event
     run.run()
-    assert run.modification is not None
-    assert run.modification.phase is ms.Phase.REJECTED
-    assert re.search(message, run.modification.error), run.modification.error
+    assert [m.phase for m in tried] == [ms.Phase.REJECTED] * len(MISFITS)
+    for modification, (_, message) in zip(tried, MISFITS, strict=True):
+        assert re.search(message, modification.error), modification.error
     assert written(spark, f"{tmp_path}/out") == expected("none", None)["out"]
+    assert run.job.plan.version == 1
