@@ -55,6 +55,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     version: int = 0  # the plan version that it makes, 0 before it has one
     cut: Cut | None = None
     error: str = ""
+    rehearsed: int = 0  # rows that the dry run was tried on
+    note: str = ""  # what is worth knowing besides
     tries: int = 0  # how often an epoch was begun under the new plan, none committed
     durations: dict[str, float] = {}  # phase -> seconds that it took to reach it from the one before
 
@@ -69,6 +71,9 @@ class Fits:
 @dataclass(frozen=True, slots=True)
 class Tried:
     """The dry run has gone well."""
+
+    rows: int = 0  # that it was tried on
+    note: str = ""  # why there were none, where there should have been some
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +158,8 @@ def advance(record: Record, event: Event, seconds: float = 0.0) -> Record:
         changes["durations"] = {**record.durations, after.value: seconds}
     if isinstance(event, Fits):
         changes["base"] = event.base
+    elif isinstance(event, Tried):
+        changes["rehearsed"], changes["note"] = event.rows, event.note
     elif isinstance(event, Kept):
         changes["version"] = event.version
     elif isinstance(event, Begun):

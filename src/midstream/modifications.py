@@ -62,6 +62,16 @@ class Modification:
         return f"{shown} ({self.error})" if self.error else shown
 
     @property
+    def rehearsed(self) -> int:
+        """How many rows the dry run was tried on; `note` says why there were none, if so."""
+        return self._record.rehearsed
+
+    @property
+    def note(self) -> str:
+        """What is worth knowing besides: such as that there were no rows to try the new code on."""
+        return self._record.note
+
+    @property
     def cut(self) -> Cut | None:
         """The first epoch under the new plan, and the source offsets before it; `None` until it is applied."""
         return self._record.cut
@@ -223,12 +233,12 @@ class Modifications:
         states = engine.last.operators if engine.last is not None else {}
         resolved = validated(engine.spark, running, new, states)
         one._move(m.Fits(running.plan.version))
-        self._rehearse(resolved)
+        tried = self._rehearse(resolved)
         known = {sink.id for sink in running.plan.of(p.Sink)}
         for sink in new.of(p.Sink):
             if sink.id not in known or sink.code != running.plan[sink.id].code:  # type: ignore[union-attr]
                 code.load(sink.code).open(engine.spark, sink.id, engine.job)
-        one._move(m.Tried())
+        one._move(tried)
         self.journal.write_plan(resolved.plan)
         engine.add_plan(resolved)
         one._move(m.Kept(version))

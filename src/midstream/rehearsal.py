@@ -6,11 +6,15 @@ import os
 import shutil
 from typing import TYPE_CHECKING
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
 from midstream import plan as p
 from midstream import storage as layout
 from midstream.attempt import Attempt
 from midstream.dataflow import KeyedRun
 from midstream.deadline import limited
+from midstream.modification import Tried
 from midstream.resolve import Resolved
 from midstream.routing import Routing
 from midstream.slot import Epoch
@@ -37,8 +41,8 @@ class Rehearsal:
         self._engine = engine
         self._session: SparkSession | None = None
 
-    def __call__(self, resolved: Resolved) -> int:
-        """Run a plan, and give the number of rows that it was tried on; raises what the user's code raises."""
+    def __call__(self, resolved: Resolved) -> Tried:
+        """Run a plan, and say on how many rows it was tried; raises what the user's code raises."""
         engine, name = self._engine, f"rehearsal-{os.urandom(6).hex()}"
         if self._session is None:
             self._session = engine.spark.newSession()
@@ -47,23 +51,32 @@ class Rehearsal:
         context.setJobGroup(name, f"dry run of plan version {resolved.plan.version}", interruptOnCancel=True)
         try:
             with limited(engine.settings.cut_deadline, "the dry run", lambda: context.cancelJobGroup(name)):
-                rows = self._sample()
+                rows, note = self._sample()
                 batch = self._frame(rows)
                 engine.configure(self._session, resolved)
                 keyed = {o.id: self._keyed_run(resolved, o.id, name, storage) for o in _keyed(resolved)}
                 Attempt(resolved, batch, 0, name, storage, engine.sources, keyed, _ignore).without_sinks()
-                return rows.num_rows if rows is not None else 0
+                return Tried(rows.num_rows if rows is not None else 0, note)
         finally:
             storage.delete("")
             shutil.rmtree(os.path.join(engine.settings.cache, name), ignore_errors=True)
 
-    def _sample(self) -> pa.Table | None:
-        """Rows of the newest epoch that has some; reading an epoch again is what sources are made for."""
+    def _sample(self) -> tuple[pa.Table | None, str]:
+        """Rows of the newest epoch that has some, or why there are none: a source may not keep what was committed."""
+        note = "there were no rows in the last epochs, so the new code was tried on none"
         for batch in reversed(list(self._engine.batches)):
-            rows = batch.where("_source >= 0").limit(SAMPLE).toArrow()
+            try:
+                rows = batch.where("_source >= 0").limit(SAMPLE).toArrow()
+            except (PySparkException, Py4JError) as error:
+                lines = str(error).strip().splitlines()
+                reason = next((line for line in lines if line.startswith(("Caused by", ": "))), lines[0])
+                note = (
+                    f"the rows of the last epochs could not be read again, so the new code was tried on none: {reason}"
+                )
+                continue
             if rows.num_rows:
-                return rows
-        return None
+                return rows, ""
+        return None, note
 
     def _frame(self, rows: pa.Table | None) -> DataFrame:
         assert self._session is not None

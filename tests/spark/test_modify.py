@@ -47,6 +47,7 @@ def test_rows_and_state_are_those_of_the_old_plan_before_the_cut_and_of_the_new_
     assert run.modification.phase is ms.Phase.COMPLETED
     assert run.modification.cut is not None
     assert run.modification.cut.epoch == at
+    assert run.modification.rehearsed == len(rows(at - 1))
     assert run.modification.cut.offsets == (f'{{"logOffset":{at - 1}}}',)
     assert outcome(spark, str(tmp_path), job) == expected(kind, at)
     assert job.plan.version == 2
@@ -90,6 +91,24 @@ def test_code_that_fails_in_the_dry_run_never_touches_the_job(spark: SparkSessio
     assert not (tmp_path / "checkpoint" / "rehearsal").exists() or not list(
         (tmp_path / "checkpoint" / "rehearsal").iterdir()
     )
+
+
+def test_rows_that_cannot_be_read_again_do_not_stand_in_the_way(spark: SparkSession, tmp_path: Path) -> None:
+    run = Modified(spark, str(tmp_path), "replace stateless", steps=[])
+    tried: list[ms.Modification] = []
+
+    def on_event(event: Event) -> None:
+        if event == After(Step.PUBLISH, 1):
+            for epoch in range(2):
+                (tmp_path / "input" / f"{epoch:06}.parquet").unlink()
+            tried.append(run.job.modify(ms.replace("big", small)))
+            settled(tried[0])
+
+    run.on_event = on_event
+    run.run()
+    assert tried[0].wait(0).rehearsed == 0
+    assert "could not be read again" in tried[0].note
+    assert written(spark, f"{tmp_path}/out") == expected("replace stateless", 2)["out"]
 
 
 def test_a_first_epoch_that_hangs_is_given_up(spark: SparkSession, tmp_path: Path) -> None:
