@@ -338,7 +338,7 @@ def _plan_to_run(journal: Journal, flow: Flow, on_drift: str) -> Plan:
     if not drift:
         return msgspec.structs.replace(new, version=old.version)
     if on_drift == "keep":
-        return _with_live_sinks(old, new)
+        return p.with_sinks_of(old, new)
     if on_drift == "fail":
         raise PlanError(
             f"flow {flow.name!r} differs from plan version {old.version} of the checkpoint {journal.storage.root}: "
@@ -360,18 +360,6 @@ def _heartbeat(flow: Flow, engine: Engine, trigger: Trigger) -> bool:
             "or removed yet: start with the sources it had, or with a new checkpoint"
         )
     return extra == 1
-
-
-def _with_live_sinks(old: Plan, new: Plan) -> Plan:
-    """Take the script's own sinks where they are the same: a kept one has lost its passwords."""
-    live = {sink.id: sink for sink in new.of(p.Sink)}
-    operators = []
-    for operator in old.operators:
-        same = live.get(operator.id) if isinstance(operator, p.Sink) else None
-        operators.append(
-            same if same is not None and same == msgspec.structs.replace(operator, code=same.code) else operator
-        )
-    return msgspec.structs.replace(old, operators=tuple(operators))
 
 
 def _default_cache() -> str:

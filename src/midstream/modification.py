@@ -131,6 +131,7 @@ MOVES: dict[tuple[Phase, type[Event]], Phase] = {
     (Phase.VALIDATED, Refused): Phase.REJECTED,
     (Phase.VALIDATED, Abandoned): Phase.FAILED,
     (Phase.PREPARED, Kept): Phase.ARMED,
+    (Phase.PREPARED, Refused): Phase.REJECTED,
     (Phase.PREPARED, Abandoned): Phase.FAILED,
     (Phase.ARMED, Begun): Phase.ARMED,
     (Phase.ARMED, Committed): Phase.APPLIED,

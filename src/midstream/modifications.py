@@ -234,15 +234,19 @@ class Modifications:
         resolved = validated(engine.spark, running, new, states)
         one._move(m.Fits(running.plan.version))
         tried = self._rehearse(resolved)
-        known = {sink.id for sink in running.plan.of(p.Sink)}
-        for sink in new.of(p.Sink):
-            if sink.id not in known or sink.code != running.plan[sink.id].code:  # type: ignore[union-attr]
-                code.load(sink.code).open(engine.spark, sink.id, engine.job)
+        self._open_sinks(resolved.plan)
         one._move(tried)
         self.journal.write_plan(resolved.plan)
         engine.add_plan(resolved)
         one._move(m.Kept(version))
         engine.armed = self._armed(one)
+
+    def _open_sinks(self, new: Plan) -> None:
+        """Open the sinks that the running plan does not have."""
+        running = {sink.id: sink.code for sink in self.engine.resolved.plan.of(p.Sink)}
+        for sink in new.of(p.Sink):
+            if running.get(sink.id) != sink.code:
+                code.load(sink.code).open(self.engine.spark, sink.id, self.engine.job)
 
     def _armed(self, one: Modification) -> Armed:
         def committed(cut: Cut) -> None:
@@ -261,17 +265,21 @@ class Modifications:
             one._move(m.Abandoned("the job was started with another plan since; submit it again"))
             return
         try:
-            self.engine.add_plan(resolve(self.engine.spark, self.journal.plan(one.version)))
+            kept = p.with_sinks_of(self.journal.plan(one.version), self.engine.resolved.plan)
+            self.engine.add_plan(resolve(self.engine.spark, kept))
+            self._open_sinks(self.plan(one.version))
         except MidstreamError as error:
-            one._move(m.Broken(f"its plan cannot be read any more: {error}"))
+            one._move(m.Broken(f"its plan cannot be taken up again: {error}"))
             return
         self.engine.armed = self._armed(one)
 
     def _tidy(self) -> None:
         """Delete records and plans that are too old to be undone and that nothing else needs."""
-        for one in self.known[:-KEPT]:
+        with self._wake:
+            old = [one for one in self.known[:-KEPT] if one.phase.is_final]
+            self.known = [one for one in self.known if one not in old]
+        for one in old:
             self.journal.storage.delete(layout.modification_file(one.number))
-        self.known = self.known[-KEPT:]
         needed = {self.engine.resolved.plan.version}
         needed |= {version for one in self.known for version in (one._record.base, one._record.version)}
         if self.engine.last is not None:

@@ -280,6 +280,17 @@ def _forms_before(operator: Process) -> list[tuple[int, tuple[StateField, ...]]]
     return found
 
 
+def with_sinks_of(plan: Plan, script: Plan) -> Plan:
+    """Take the sinks of the script where they are the same: one that was kept has lost its passwords."""
+    live = {sink.id: sink for sink in script.of(Sink)}
+    operators = []
+    for operator in plan.operators:
+        same = live.get(operator.id) if isinstance(operator, Sink) else None
+        known = same is not None and same == msgspec.structs.replace(operator, code=same.code)
+        operators.append(same if same is not None and known else operator)
+    return msgspec.structs.replace(plan, operators=tuple(operators))
+
+
 def inheriting(old: Plan, new: Plan) -> Plan:
     """Let operators of a new plan that declare the state they had read it where it lies, and as it was migrated."""
     known = {operator.id: operator for operator in old.of(Process)}
