@@ -21,6 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 import midstream as ms
 from midstream.events import After, Before, Event, Modifying, Step
 from midstream.testing import source
+from tests.session import local
 
 SCHEMA = "key long, price long"
 Row = tuple[int, int]
@@ -249,16 +250,7 @@ def written(spark: SparkSession, directory: str) -> Counter[tuple[Any, ...]]:
 
 def main(root: str, kind: str, at: int, point: str) -> None:
     """Run the job, and die at a point: `before Armed`, `after Armed`, `before run 2`, `after commit 2`, or `never`."""
-    spark = (
-        SparkSession.builder.master("local[2,4]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.python.unix.domain.socket.enabled", "true")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .getOrCreate()
-    )
+    spark = local()
 
     def on_event(event: Event) -> None:
         if isinstance(event, Modifying):

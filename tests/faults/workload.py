@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 import midstream as ms
 from midstream import testing
 from midstream.events import After, Before, Event, Staged, Step
+from tests.session import local
 
 SCHEMA = "k long, name string, v long, d double, ts timestamp"
 EPOCHS, ROWS, KEYS = 4, 60, 9
@@ -141,14 +142,7 @@ def main() -> None:
                 os.fsync(file.fileno())
             os.kill(os.getpid(), signal.SIGKILL)
 
-    spark = (
-        SparkSession.builder.master("local[2,4]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .getOrCreate()
-    )
+    spark = local()
     start(spark, root, listener=die).await_termination()
 
 

@@ -8,9 +8,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 import random
-import statistics
 from collections.abc import Callable
-from decimal import Decimal
 from typing import Any
 
 import datasketches
@@ -22,9 +20,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from midstream import aggregates as ms
-from midstream.aggregates import Accumulator, Aggregator, Compiled, compile_aggregates
+from midstream.aggregates import Accumulator, Compiled, compile_aggregates
 from midstream.aggregation import Merger
-from midstream.errors import PlanError, StateError
+from midstream.errors import StateError
 from midstream.plan import AggregateSpec
 from midstream.state.keys import KeyCodec, Rows
 
@@ -331,159 +329,6 @@ def test_a_sum_beyond_64_bits_is_refused(epochs: list[list[tuple[int, int]]]):
 def test_a_sum_that_fits_is_exact(epochs: list[list[tuple[int, int]]], sums: dict[int, int]):
     found, _ = run(compiled(s=ms.sum("bigint")), [rows("bigint", *epoch) for epoch in epochs], combine=False)
     assert {key: row["s"] for key, row in found.items()} == sums
-
-
-# --- objects --------------------------------------------------------------------------------------------------------
-
-OBJECTS: dict[str, list[Any]] = {
-    "string": ["b", "a", "", "ä", "\U0001f600", "\uffee", None],
-    "binary": [b"\xff", b"", b"a", None],
-    "decimal(12,2)": [Decimal("1.50"), Decimal("-7.25"), Decimal("0.00"), None],
-}
-
-
-@pytest.mark.parametrize("function", ["min", "max", "first", "last"])
-@pytest.mark.parametrize("column", OBJECTS)
-def test_text_bytes_and_decimals_have_extremes_and_ends(function: str, column: str):
-    drawn = random.Random(3)
-    rows = [
-        {"key": drawn.randrange(4), "at": drawn.randrange(3), "tie": i, column: drawn.choice(OBJECTS[column])}
-        for i in range(40)
-    ]
-    rows += [{"key": 9, "at": 0, "tie": 99, column: None}]
-    found, _ = run(compiled(result=spec(function, column)), [rows[:15], rows[15:20], rows[20:]], combine=True)
-    for key in {row["key"] for row in rows}:
-        assert found[key]["result"] == ORACLES[function]([row for row in rows if row["key"] == key], column)
-
-
-def test_decimals_are_added_exactly():
-    values = [Decimal("0.10"), Decimal("9999999999.99"), None, Decimal("-0.30")]
-    epochs = [rows("decimal(12,2)", *((0, value) for value in values), (1, None))] * 3
-    found, _ = run(compiled(s=ms.sum("decimal(12,2)"), m=ms.mean("decimal(12,2)")), epochs, combine=True)
-    exact = 3 * sum(value for value in values if value is not None)
-    assert found[0]["s"] == exact
-    assert math.isclose(found[0]["m"], float(exact) / 9)
-    assert found[1] == {"s": None, "m": None}
-
-
-def test_the_first_of_a_list_comes_back_as_it_was():
-    epochs = [
-        [{"key": 0, "at": i, "tie": 0, "array<string>": value}] for i, value in enumerate([["a", None], [], None])
-    ]
-    plan = compiled(first=ms.first("array<string>"), last=ms.last("array<string>"))
-    assert run(plan, epochs, combine=True)[0][0] == {"first": ["a", None], "last": None}
-
-
-def test_distinct_values_are_estimated_over_epochs():
-    epochs = [rows("bigint", *((i % 2, i) for i in range(start, start + 8_000))) for start in (0, 4_000, 10_000)]
-    found, _ = run(compiled(n=ms.approx_distinct("bigint")), [*epochs, rows("bigint", (2, None))], combine=True)
-    assert abs(found[0]["n"] - 9_000) < 9_000 * 0.06
-    assert abs(found[1]["n"] - 9_000) < 9_000 * 0.06
-    assert found[2]["n"] == 0
-
-
-def test_quantiles_are_estimated_over_epochs():
-    values = [random.Random(5).gauss(0, 1) for _ in range(9_000)]
-    epochs = [rows("double", *((0, value) for value in values[at : at + 3_000])) for at in range(0, 9_000, 3_000)]
-    epochs += [rows("double", (1, None), (1, math.nan))]
-    plan = compiled(median=ms.quantiles("double", 0.5), tails=ms.quantiles("double", 0.01, 0.99))
-    found, _ = run(plan, epochs, combine=True)
-    cuts = statistics.quantiles(values, n=100)
-    assert abs(found[0]["median"] - cuts[49]) < 0.05
-    assert [round(tail - cut, 0) for tail, cut in zip(found[0]["tails"], (cuts[0], cuts[98]), strict=True)] == [0, 0]
-    assert found[1] == {"median": None, "tails": None}
-
-
-class Spread(Aggregator):
-    """The smallest and largest value, kept as a tuple."""
-
-    result_type = "bigint"
-
-    def zero(self) -> Any:
-        return (None, None)
-
-    def add(self, state: Any, values: list[int]) -> Any:
-        return (values[0], values[-1]) if values else state
-
-    def merge(self, left: Any, right: Any) -> Any:
-        assert type(left) is type(right)
-        ends = [end for end in left + right if end is not None]
-        return (min(ends), max(ends)) if ends else left
-
-    def result(self, state: Any) -> Any:
-        return None if state[0] is None else state[1] - state[0]
-
-
-def test_a_user_defined_aggregate_sees_its_state_in_one_form_in_every_epoch():
-    plan = compiled(spread=ms.aggregated("bigint", Spread()))
-    epochs = [rows("bigint", (0, 5), (0, 3), (1, None)), rows("bigint", (0, 9)), rows("bigint", (1, None))]
-    assert run(plan, epochs, combine=True)[0] == {0: {"spread": 6}, 1: {"spread": None}}
-
-
-# --- plans of aggregates --------------------------------------------------------------------------------------------
-
-
-def test_aggregates_share_what_they_both_need():
-    plan = compiled(total=ms.sum("int"), average=ms.mean("int"), n=ms.count("int"), rows=ms.count())
-    assert [a.name for a in plan.accumulators] == ["sum int", "count int", "count"]
-
-
-@pytest.mark.parametrize("column", ["at", "tie", "there", "value", "at there", "there at", "user"])
-def test_a_column_may_have_any_name(column: str):
-    types = {column: "bigint", "x": "bigint", "x there": "bigint", "timestamp": "timestamp"}
-    named = {"one": spec("first", "x"), "two": spec("first", "x there"), "three": spec("first", column)}
-    named |= {
-        "four": spec("last", column),
-        "sum": ms.aggregated("x", Spread()),
-        "five": ms.sum(column),
-    }
-    specs = tuple(msgspec.structs.replace(each, name=name) for name, each in named.items())
-    plan = compile_aggregates("sums", specs, types, "timestamp")
-    names = [a.name for a in plan.accumulators]
-    assert len(names) == len(set(names)) == 2 + 3 * 2 + 2 + 2 + 1 + 2
-    values = {output.values for output in plan.outputs}
-    assert len(values) == len(plan.outputs)
-    assert values | {output.present for output in plan.outputs} <= {*names, ""}
-
-
-def test_raw_rows_may_be_sent_where_every_accumulator_can_be_lifted():
-    assert compiled(a=ms.sum("int"), b=ms.max("double"), c=ms.last("date")).liftable
-    for spec in (ms.sum("decimal(12,2)"), ms.min("string"), ms.approx_distinct("int"), ms.quantiles("int", 0.5)):
-        assert not compiled(a=ms.sum("int"), b=spec).liftable
-
-
-@pytest.mark.parametrize(
-    ("spec", "complaint"),
-    [
-        (ms.sum("nowhere"), r"total = sum\('nowhere'\) names an unknown column; the stream has tinyint, int"),
-        (ms.sum("string"), r"total = sum\('string'\) cannot be computed over a column of type string; cast it"),
-        (ms.mean("boolean"), "of type boolean"),
-        (ms.min("array<string>"), "of type array<string>"),
-        (ms.quantiles("string", 0.5), "of type string"),
-    ],
-)
-def test_an_aggregate_that_cannot_be_computed_is_refused(spec: AggregateSpec, complaint: str):
-    with pytest.raises(PlanError, match=complaint):
-        compiled(total=spec)
-
-
-@pytest.mark.parametrize(
-    "type", ["map<string,int>", "timestamp_ntz", "array<date>", "struct<a:int,b:decimal(10,2)>", "time(6)"]
-)
-def test_the_first_of_what_would_not_come_back_as_it_was_is_refused(type: str):
-    with pytest.raises(PlanError, match="first"):
-        compile_aggregates("sums", (AggregateSpec(name="f", function="first", column="c"),), {"c": type}, None)
-
-
-@pytest.mark.parametrize("type", ["array<struct<date:string,decimal:timestamp>>", "struct<map:array<int>>", "binary"])
-def test_the_first_of_what_comes_back_as_it_was_is_taken(type: str):
-    compile_aggregates("sums", (AggregateSpec(name="f", function="first", column="c"),), {"c": type}, None)
-
-
-@pytest.mark.parametrize("fractions", [(), (1.5,), (-0.1, 0.5), (math.nan,)])
-def test_quantiles_need_fractions_between_0_and_1(fractions: tuple[float, ...]):
-    with pytest.raises(PlanError, match="needs fractions between 0 and 1"):
-        ms.quantiles("double", *fractions)
 
 
 # --- stored ---------------------------------------------------------------------------------------------------------

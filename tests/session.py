@@ -1,0 +1,19 @@
+"""The Spark session of the tests: local, its tasks may fail, and it knows no time zone but UTC."""
+
+from __future__ import annotations
+
+from pyspark.sql import SparkSession
+
+
+def local() -> SparkSession:
+    """Make the session, or give the one that this process has."""
+    return (
+        SparkSession.builder.master("local[2,4]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.python.unix.domain.socket.enabled", "true")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .getOrCreate()
+    )
