@@ -53,7 +53,7 @@ def big(limit: int) -> Any:
     return lambda df: df.where(f"price > {limit}")
 
 
-def run(epochs: int = 24, rate: int = 2000, console: Console | None = None) -> int:
+def run(epochs: int = 20, rate: int = 2000, console: Console | None = None) -> int:
     """Run the demo; gives the exit code."""
     console = console or Console()
     console.print("[bold]Midstream[/] starts a local Spark session …")
@@ -121,6 +121,7 @@ class Timeline:
 
     def __init__(self, console: Console, epochs: int) -> None:
         self.progress: list[events.Progress] = []
+        self._marks: dict[int, str] = {}  # epoch -> what happened in it
         self._committed = threading.Condition()
         self.bar = Progress(
             TextColumn("{task.description}"),
@@ -132,7 +133,9 @@ class Timeline:
         self._task = self.bar.add_task("running", total=epochs)
 
     def listen(self, event: events.Event) -> None:
-        """Note an epoch."""
+        """Note an epoch, or a modification that was rolled back in the epoch at hand."""
+        if isinstance(event, events.Modifying) and event.phase == ms.Phase.ROLLED_BACK.value:
+            self._marks[len(self.progress)] = f"{event.number} rolled back, run again"
         if isinstance(event, events.Progress):
             with self._committed:
                 self.progress.append(event)
@@ -151,7 +154,7 @@ class Timeline:
 
     def table(self, job: ms.Job) -> Table:
         """Show all epochs, with the cuts marked."""
-        cuts = {m.cut.epoch: str(m) for m in job.modifications if m.cut is not None}
+        marks = self._marks | {m.cut.epoch: f"cut: {m}" for m in job.modifications if m.cut is not None}
         table = Table(title="epochs and cuts")
         for name in ("epoch", "plan", "rows", "latency"):
             table.add_column(name, justify="right")
@@ -160,7 +163,7 @@ class Timeline:
         for event in self.progress:
             seconds = event.durations["total"]
             bar = "█" * round(seconds / longest * 20)
-            mark = f" ◄ cut: {cuts[event.epoch]}" if event.epoch in cuts else ""
+            mark = f" ◄ {marks[event.epoch]}" if event.epoch in marks else ""
             rows = str(sum(event.rows.values()))
             table.add_row(str(event.epoch), f"v{event.version}", rows, f"{seconds * 1000:.0f} ms", bar + mark)
         return table

@@ -81,8 +81,10 @@ class Live:
         return source(self._spark, os.path.join(self._directory, id), self._schemas[id], self._fed[id])
 
     def _offset(self, at: int) -> int:
+        """The newest file of a source that is committed, -1 for none."""
         last = self.job._engine.last
-        return -1 if last is None else json.loads(last.offsets[at]).get("logOffset", -1) if last.offsets[at] else -1
+        offset = last.offsets[at] if last is not None else ""
+        return int(json.loads(offset).get("logOffset", -1)) if offset.startswith("{") else -1
 
     def _listen(self, event: Event) -> None:
         if isinstance(event, Progress):
