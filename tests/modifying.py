@@ -19,7 +19,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 import midstream as ms
-from midstream.events import After, Before, Event, Modifying, Step
+from midstream.events import After, Before, Event, Exchanging, Modifying, Step
 from midstream.testing import source
 from tests.session import local
 
@@ -31,6 +31,14 @@ EPOCHS = 4
 def rows(epoch: int) -> list[Row]:
     """Make the rows of an epoch: every key comes in each."""
     return [((i * 7 + epoch) % 5, i * 10 + epoch) for i in range(24)]
+
+
+EXTRA = [[(i % 5, 100 + 10 * file + i) for i in range(7)] for file in range(3)]  # of a second source
+
+
+def cuts(kind: str, at: int) -> tuple[int, ...]:
+    """Where the cut may be: an epoch that Spark has decided on goes before an added source."""
+    return (at, at + 1, at + 2) if kind == "add source" else (at,)
 
 
 class Total(ms.KeyedFunction):
@@ -89,7 +97,11 @@ def flow(spark: SparkSession, root: str, kind: str) -> ms.Flow:
     """The flow as first written."""
     built = ms.Flow("modified")
     frame = source(spark, os.path.join(root, "input"), SCHEMA, [rows(epoch) for epoch in range(EPOCHS)])
-    stream = built.source("rows", frame).transform("big", big)
+    if kind == "remove source":
+        extra = source(spark, os.path.join(root, "extra"), SCHEMA, EXTRA)
+        stream = built.source("rows", frame).union("all", built.source("extra", extra)).transform("big", big)
+    else:
+        stream = built.source("rows", frame).transform("big", big)
     if kind == "remove stateful":
         stream = stream.key_by("key").process("limit", Limit(), schema=SCHEMA, order_by="price")
     if kind == "remove sink":
@@ -111,6 +123,7 @@ def other_flow(spark: SparkSession, root: str) -> ms.Flow:
 def steps(spark: SparkSession, root: str, kind: str) -> list[Any]:
     """The modification of each kind."""
     copy = ms.add_sink("copy", ms.sinks.files(f"{root}/copy", format="json"), after="big")
+    extra = os.path.join(root, "extra")
     return {
         "replace stateless": lambda: [ms.replace("big", small)],
         "replace stateful": lambda: [ms.replace("totals", Negative())],
@@ -120,6 +133,12 @@ def steps(spark: SparkSession, root: str, kind: str) -> list[Any]:
         "remove stateful": lambda: [ms.remove("limit")],
         "add sink": lambda: [copy],
         "remove sink": lambda: [ms.remove_sink("copy")],
+        "add source": lambda: [
+            ms.add_source("extra", lambda spark: source(spark, extra, SCHEMA, EXTRA)),
+            ms.insert("all", ms.union("extra"), after="rows"),
+        ],
+        "remove source": lambda: [ms.remove_source("extra")],
+        "tune": lambda: [ms.tune(rows_per_arrow_batch=3)],
         "several": lambda: [ms.replace("totals", Negative()), ms.insert("doubled", doubled, after="big"), copy],
         "whole flow": lambda: [other_flow(spark, root)],
         "lethal": lambda: [ms.replace("big", lethal)],
@@ -129,19 +148,48 @@ def steps(spark: SparkSession, root: str, kind: str) -> list[Any]:
 
 KINDS = (
     "replace stateless", "replace stateful", "insert stateless", "insert stateful", "remove stateless",
-    "remove stateful", "add sink", "remove sink", "several", "whole flow",
+    "remove stateful", "add sink", "remove sink", "several", "whole flow", "add source", "remove source", "tune",
 )  # fmt: skip
 
 
-def expected(kind: str, cut: int | None, last: int = EPOCHS) -> dict[str, Counter[tuple[Any, ...]]]:
+Files = list[tuple[range, range]]  # epoch -> the files that it has of `rows` and of `extra`
+
+
+def one_by_one(kind: str, cut: int | None, last: int) -> Files:
+    """A file of each source in each epoch; of an added one from the cut on."""
+    begin = {"remove source": 0, "add source": last if cut is None else cut}.get(kind, last)
+    end = max(last, begin + len(EXTRA)) if kind == "add source" and cut is not None else last
+    return [
+        (range(epoch, min(epoch + 1, EPOCHS)), range(max(epoch - begin, 0), min(epoch - begin + 1, len(EXTRA))))
+        for epoch in range(end)
+    ]
+
+
+def files_read(root: str) -> Files:
+    """Which files each epoch has, by Spark's offset log: it may put what a dead driver had noticed into one epoch."""
+    found: Files = []
+    before = [-1, -1]
+    for epoch in range(len([name for name in os.listdir(f"{root}/checkpoint/spark/offsets") if name.isdigit()])):
+        with open(f"{root}/checkpoint/spark/offsets/{epoch}") as file:
+            lines = [line for line in file.read().splitlines()[2:] if line.startswith("{")]
+        now = [json.loads(line)["logOffset"] for line in lines] + [-1] * (2 - len(lines))
+        found.append((range(before[0] + 1, now[0] + 1), range(before[1] + 1, now[1] + 1)))
+        before = now
+    return found
+
+
+def expected(kind: str, cut: int | None, files: Files | int = EPOCHS) -> dict[str, Counter[tuple[Any, ...]]]:
     """What the sinks must hold, and the totals at the end: old code before the cut, new code from it."""
     out: Counter[tuple[Any, ...]] = Counter()
     copy: Counter[tuple[Any, ...]] = Counter()
     totals: Counter[int] = Counter()
     seen: Counter[int] = Counter()
-    for epoch in range(last):
+    read = one_by_one(kind, cut, files) if isinstance(files, int) else files
+    for epoch, (ours, extra) in enumerate(read):
         new = kind if cut is not None and epoch >= cut else ""
-        stream = rows(epoch)
+        stream = [row for file in ours for row in rows(file)]
+        if new == "add source" or (kind == "remove source" and not new):
+            stream += [row for file in extra for row in EXTRA[file]]
         if new in ("replace stateless", "lethal"):
             stream = [(key, price) for key, price in stream if price < 120]
         elif new not in ("remove stateless", "whole flow"):
@@ -255,6 +303,8 @@ def main(root: str, kind: str, at: int, point: str) -> None:
     def on_event(event: Event) -> None:
         if isinstance(event, Modifying):
             name = f"{'after' if event.written else 'before'} {event.phase}"
+        elif isinstance(event, Exchanging):
+            name = f"after {event.step}" if modified.modification is not None else ""
         elif isinstance(event, (Before, After)):
             name = f"{type(event).__name__.lower()} {event.step.value} {event.epoch}"
         else:
@@ -263,7 +313,8 @@ def main(root: str, kind: str, at: int, point: str) -> None:
             print(json.dumps({"died": name}), flush=True)
             os.kill(os.getpid(), signal.SIGKILL)
 
-    Modified(spark, root, kind, at, on_event=on_event).run(on_drift="keep")
+    modified = Modified(spark, root, kind, at, on_event=on_event)
+    modified.run(on_drift="keep")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from midstream.aggregates import (
     quantiles,
     sum,
 )
-from midstream.changes import add_sink, insert, remove, remove_sink, replace
+from midstream.changes import add_sink, insert, remove, remove_sink, remove_source, replace, tune
 from midstream.errors import (
     CheckpointError,
     JobError,
@@ -24,14 +24,15 @@ from midstream.errors import (
     SinkError,
     StateError,
 )
-from midstream.flow import Flow, KeyedStream, Stream, Trigger, available_now, branch, every
+from midstream.flow import Flow, KeyedStream, Stream, Trigger, add_source, available_now, branch, every
 from midstream.functions import Context, KeyedFunction, Timer, value
 from midstream.functions import list_of as list
 from midstream.functions import map_of as map
 from midstream.job import Job, Status
 from midstream.modification import Cut, Phase
 from midstream.modifications import Modification, ModificationError
-from midstream.operators import key_by, map_arrow, transform, watermark
+from midstream.operators import key_by, map_arrow, transform, union, watermark
+from midstream.shadow import Shadow
 
 __version__ = "0.1.0"
 
@@ -51,6 +52,7 @@ __all__ = [
     "Phase",
     "PlanError",
     "SchemaError",
+    "Shadow",
     "SinkError",
     "StateError",
     "Status",
@@ -58,6 +60,7 @@ __all__ = [
     "Timer",
     "Trigger",
     "add_sink",
+    "add_source",
     "aggregated",
     "approx_distinct",
     "available_now",
@@ -77,11 +80,14 @@ __all__ = [
     "quantiles",
     "remove",
     "remove_sink",
+    "remove_source",
     "replace",
     "sinks",
     "sources",
     "sum",
     "transform",
+    "tune",
+    "union",
     "value",
     "watermark",
 ]

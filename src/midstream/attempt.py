@@ -51,14 +51,15 @@ class Attempt:
     epoch: int
     job: str
     storage: Storage
-    sources: tuple[str, ...]  # in the order of the tagged union
+    tags: dict[str, int]  # source -> its tag in the batch
     keyed: dict[str, KeyedRun]
     listener: Callable[[Event], None]
+    witness: Sink | None = None  # sees the rows of every sink too
     run: str = field(default_factory=lambda: os.urandom(4).hex())
 
     def __call__(self) -> Outcome:
         """Run all jobs of the epoch."""
-        flow = Dataflow(self.resolved, self.batch, self.epoch, self.run, self.keyed, self.sources)
+        flow = Dataflow(self.resolved, self.batch, self.epoch, self.run, self.keyed, self.tags)
         begun: list[tuple[Sink, Staging]] = []
         try:
             flow.prepare()
@@ -66,7 +67,11 @@ class Attempt:
             for operator in self.resolved.plan.of(p.Sink):
                 spool = self.storage.path(layout.spool_directory(operator.id, self.epoch, self.run))
                 begun.append((code.load(operator.code), Staging(operator.id, self.job, self.epoch, self.run, spool)))
-                staged.append(begun[-1][0].stage(flow.frame(operator.inputs[0]), begun[-1][1]))
+                rows = flow.frame(operator.inputs[0])
+                if self.witness is not None:
+                    rows = flow.kept(rows)
+                    self.witness.stage(rows, begun[-1][1])
+                staged.append(begun[-1][0].stage(rows, begun[-1][1]))
                 self.listener(events.Staged(self.epoch, operator.id))
             reports = {id: self._reports(flow, id) for id in self.keyed}
             return Outcome(reports, staged, self._event_times(flow))
@@ -79,7 +84,7 @@ class Attempt:
 
     def without_sinks(self) -> None:
         """Run all operators and write nothing that counts: a rehearsal."""
-        flow = Dataflow(self.resolved, self.batch, self.epoch, self.run, self.keyed, self.sources)
+        flow = Dataflow(self.resolved, self.batch, self.epoch, self.run, self.keyed, self.tags)
         try:
             flow.prepare()
             for operator in self.resolved.plan.of(p.Sink):

@@ -15,11 +15,12 @@ import msgspec
 from midstream import operators
 from midstream import plan as p
 from midstream.code import Code, capture
+from midstream.durations import Duration, micros
 from midstream.errors import PlanError
 from midstream.functions import KeyedFunction
 from midstream.plan import AnyOperator, Plan
 
-_OPERATORS = (p.Transform, p.MapArrow, p.Watermark, p.Process, p.Aggregate, p.Sink)
+_OPERATORS = (p.Transform, p.MapArrow, p.Watermark, p.Union, p.Process, p.Aggregate, p.Sink)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +64,15 @@ def replace(
     def apply(plan: Plan) -> Plan:
         old = plan[id]
         if isinstance(old, (p.Source, p.Union)):
-            raise PlanError(f"{id!r} is a {_kind(old)} and has nothing to replace")
+            raise PlanError(
+                f"{id!r} is {_kind(old)} and has nothing to replace; more rows come in with "
+                f"ms.insert(id, ms.union(other), after={id!r})"
+            )
         operator = _successor(old, new, schema)
         if migration is not None:
             operator = _migrated(old, operator, migration)
+        if isinstance(operator, p.Union):
+            raise PlanError(f"{id!r} cannot become a union; say ms.insert(id, ms.union(other), after=...)")
         return _with(plan, msgspec.structs.replace(operator, id=id, inputs=old.inputs))
 
     return Change(f"replace {id!r}", apply)
@@ -83,7 +89,7 @@ def insert(
     """Insert an operator: after another (all that read that one read the new one), before one, or between two.
 
     `operator` is `ms.transform(...)`, `ms.map_arrow(...)`, `ms.key_by(...).process(...)` or `.aggregate(...)`,
-    `ms.watermark(...)`; a plain function stands for `ms.transform(function)`.
+    `ms.watermark(...)`, `ms.union("other")`; a plain function stands for `ms.transform(function)`.
     """
     if sum(place is not None for place in (after, before, between)) != 1:
         raise PlanError(f"insert {id!r}: say one of after=, before=, between=(a, b)")
@@ -92,7 +98,7 @@ def insert(
         raise PlanError(f"insert {id!r}: a sink is added with ms.add_sink({id!r}, sink, after=...)")
 
     def apply(plan: Plan) -> Plan:
-        _refuse_known(plan, id)
+        refuse_known(plan, id)
         if after is not None:
             upstream, readers = after, {reader.id for reader in plan.consumers(after)}
         elif before is not None:
@@ -108,8 +114,10 @@ def insert(
             upstream, readers = between[0], {between[1]}
             if upstream not in plan[between[1]].inputs:
                 raise PlanError(f"insert {id!r}: {between[1]!r} does not read {upstream!r}")
-        grown = _after(plan, upstream, msgspec.structs.replace(new, id=id, inputs=(upstream,)))
-        return _rewired(grown, readers, upstream, id)
+        inputs = (upstream, *new.inputs)  # a union brings the others
+        grown = _after(plan, upstream, msgspec.structs.replace(new, id=id, inputs=inputs))
+        rewired = _rewired(grown, readers, upstream, id)
+        return msgspec.structs.replace(rewired, operators=in_order(rewired.operators))
 
     return Change(f"insert {id!r}", apply)
 
@@ -121,7 +129,7 @@ def remove(id: str) -> Change:
         old = plan[id]
         readers = {reader.id for reader in plan.consumers(id)}
         if isinstance(old, p.Source):
-            raise PlanError(f"{id!r} is a source; remove what reads it, its rows are dropped then")
+            raise PlanError(f"{id!r} is a source; use ms.remove_source({id!r})")
         if readers and len(old.inputs) != 1:
             raise PlanError(
                 f"{id!r} reads {_names(old.inputs)} and is read by {_names(sorted(readers))}: removing it would leave "
@@ -138,7 +146,7 @@ def add_sink(id: str, sink: Any, *, after: str) -> Change:
     new = operators.sink(sink, id=id)
 
     def apply(plan: Plan) -> Plan:
-        _refuse_known(plan, id)
+        refuse_known(plan, id)
         return _after(plan, after, msgspec.structs.replace(new, inputs=(after,)))
 
     return Change(f"add sink {id!r}", apply)
@@ -149,17 +157,72 @@ def remove_sink(id: str) -> Change:
 
     def apply(plan: Plan) -> Plan:
         if not isinstance(plan[id], p.Sink):
-            raise PlanError(f"{id!r} is a {_kind(plan[id])}, not a sink; use ms.remove({id!r})")
+            raise PlanError(f"{id!r} is {_kind(plan[id])}, not a sink; use ms.remove({id!r})")
         return remove(id).apply(plan)
 
     return Change(f"remove sink {id!r}", apply)
+
+
+def remove_source(id: str) -> Change:
+    """Stop reading a source. Unions go on without it; whatever else reads it must be removed in the same step.
+
+    Its place in the stream is kept: added again under its id it goes on there, without the rows that came meanwhile.
+    `job.forget(id)` lets go of that too.
+    """
+
+    def apply(plan: Plan) -> Plan:
+        if not isinstance(plan[id], p.Source):
+            raise PlanError(f"{id!r} is {_kind(plan[id])}, not a source; use ms.remove({id!r})")
+        unions = {o.id for o in plan.consumers(id) if isinstance(o, p.Union) and o.inputs != (id,)}
+        readers = [reader.id for reader in plan.consumers(id) if reader.id not in unions]
+        if readers:
+            raise PlanError(f"source {id!r} is read by {_names(readers)}; remove them before it, in the same step")
+        rest = tuple(operator for operator in plan.operators if operator.id != id)
+        return _rewired(msgspec.structs.replace(plan, operators=rest), unions, id)
+
+    return Change(f"remove source {id!r}", apply)
+
+
+def tune(
+    *,
+    rows_per_arrow_batch: int | None = None,
+    max_rows_per_epoch: int | None = None,
+    epoch_interval: Duration | None = None,
+    prefetch_budget: int | None = None,
+) -> Change:
+    """Change how a job runs, not what it computes; what is not named stays. `undo` takes it back.
+
+    Args:
+        rows_per_arrow_batch: rows per batch between the JVM and Python.
+        max_rows_per_epoch: for sources given as a function with a parameter `max_rows`, which gets this number.
+        epoch_interval: as in `ms.every`.
+        prefetch_budget: bytes of state that a slot copies per epoch of what it reads in place.
+    """
+    named = {
+        "rows_per_arrow_batch": rows_per_arrow_batch,
+        "max_rows_per_epoch": max_rows_per_epoch,
+        "epoch_interval": None if epoch_interval is None else micros(epoch_interval),
+        "prefetch_budget": prefetch_budget,
+    }
+    told = {name: number for name, number in named.items() if number is not None}
+    if not told:
+        raise PlanError(f"tune needs at least one of {', '.join(named)}")
+    for name, number in told.items():
+        least = 1 if name.startswith(("rows", "max")) else 0
+        if number < least:
+            raise PlanError(f"tune: {name} must be {least} or more, not {number}")
+
+    def apply(plan: Plan) -> Plan:
+        return msgspec.structs.replace(plan, tuning=msgspec.structs.replace(plan.tuning, **told))
+
+    return Change(f"tune {', '.join(told)}", apply)
 
 
 def extended(plan: Plan, after: str, added: Sequence[AnyOperator]) -> Plan:
     """Add operators that read `after`, or each other."""
     plan[after]
     for operator in added:
-        _refuse_known(plan, operator.id)
+        refuse_known(plan, operator.id)
     return msgspec.structs.replace(plan, operators=(*plan.operators, *added))
 
 
@@ -169,7 +232,7 @@ def become(new: Plan) -> Change:
     def apply(plan: Plan) -> Plan:
         touched = {*p.difference(plan, new).added, *p.difference(plan, new).changed}
         kept = tuple(operator if operator.id in touched else plan[operator.id] for operator in new.operators)
-        return msgspec.structs.replace(new, operators=kept, version=plan.version)
+        return msgspec.structs.replace(plan, name=new.name, operators=kept)
 
     return Change(f"become the flow {new.name!r}", apply)
 
@@ -187,9 +250,20 @@ def undone(before: Plan, after: Plan) -> Change:
         kept = [operator for operator in plan.operators if operator.id not in touched or operator.id in was]
         merged = [was[operator.id] if operator.id in touched else operator for operator in kept]
         merged += [was[id] for id in touched if id in was and id not in now]
-        return msgspec.structs.replace(plan, operators=in_order(merged))
+        return msgspec.structs.replace(plan, operators=in_order(merged), tuning=_untuned(plan, before, after))
 
     return Change("undo", apply)
+
+
+def _untuned(plan: Plan, before: Plan, after: Plan) -> p.Tuning:
+    taken_back = {}
+    for name in p.Tuning.__struct_fields__:
+        now, was, made = (getattr(each.tuning, name) for each in (plan, before, after))
+        if was != made:
+            if now != made:
+                raise PlanError(f"{name} has been tuned again since; undo that modification first")
+            taken_back[name] = was
+    return msgspec.structs.replace(plan.tuning, **taken_back)
 
 
 def in_order(wanted: Sequence[AnyOperator]) -> tuple[AnyOperator, ...]:
@@ -213,7 +287,7 @@ def _successor(old: AnyOperator, new: Any, schema: str | None) -> AnyOperator:
     if isinstance(new, KeyedFunction):
         if not isinstance(old, p.Process):
             raise PlanError(
-                f"{old.id!r} is a {_kind(old)}; to put a KeyedFunction in its place say "
+                f"{old.id!r} is {_kind(old)}; to put a KeyedFunction in its place say "
                 f"ms.replace({old.id!r}, ms.key_by(...).process(function, schema=...))"
             )
         keys = operators.key_by(*old.keys)
@@ -225,7 +299,7 @@ def _successor(old: AnyOperator, new: Any, schema: str | None) -> AnyOperator:
     if isinstance(old, p.MapArrow) and callable(new):
         return operators.map_arrow(new, schema=schema or old.schema, id=old.id)
     raise PlanError(
-        f"{old.id!r} is a {_kind(old)} and cannot be replaced by {type(new).__name__}; give an operator such as "
+        f"{old.id!r} is {_kind(old)} and cannot be replaced by {type(new).__name__}; give an operator such as "
         "ms.transform(...), ms.map_arrow(...), ms.key_by(...).process(...) or .aggregate(...)"
     )
 
@@ -248,7 +322,8 @@ def _operator(thing: Any, id: str) -> AnyOperator:
     )
 
 
-def _refuse_known(plan: Plan, id: str) -> None:
+def refuse_known(plan: Plan, id: str) -> None:
+    """Refuse an id that is taken."""
     if any(operator.id == id for operator in plan.operators):
         raise PlanError(f"the id {id!r} is used already in flow {plan.name!r}; give the new operator another one")
 
@@ -264,11 +339,11 @@ def _after(plan: Plan, upstream: str, new: AnyOperator) -> Plan:
 
 
 def _rewired(plan: Plan, readers: set[str], old: str, new: str = "") -> Plan:
-    """Let some operators read another one instead of `old`."""
+    """Let some operators read another one instead of `old`, or nothing instead."""
     found = []
     for operator in plan.operators:
         if operator.id in readers:
-            inputs = tuple(new if id == old else id for id in operator.inputs)
+            inputs = tuple(new if id == old else id for id in operator.inputs if id != old or new)
             operator = msgspec.structs.replace(operator, inputs=inputs)
         found.append(operator)
     return msgspec.structs.replace(plan, operators=tuple(found))
@@ -279,4 +354,5 @@ def _names(ids: Sequence[str]) -> str:
 
 
 def _kind(operator: AnyOperator) -> str:
-    return type(operator).__name__.lower()
+    name = type(operator).__name__.lower()
+    return f"an {name}" if name[0] in "aeio" else f"a {name}"

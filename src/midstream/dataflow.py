@@ -54,7 +54,7 @@ class Dataflow:
     epoch: int
     run: str
     keyed: dict[str, KeyedRun]
-    sources: tuple[str, ...]  # in the order of the tagged union
+    tags: dict[str, int]  # source -> its tag in the batch
     observations: dict[str, Observation] = field(default_factory=dict)  # watermark operator -> greatest event time
     _frames: dict[str, DataFrame] = field(default_factory=dict)
     _persisted: list[DataFrame] = field(default_factory=list)
@@ -70,7 +70,7 @@ class Dataflow:
         if id not in self._frames:
             frame = self._build(self.resolved.plan[id])
             if len(self.resolved.plan.consumers(id)) > 1:
-                frame = self._persist(frame)
+                frame = self.kept(frame)
             self._frames[id] = frame
         return self._frames[id]
 
@@ -90,9 +90,10 @@ class Dataflow:
         """Persist the batch if it is read more than once: it is a scan that would read the sources again."""
         plan = self.resolved.plan
         if sum(len(plan.consumers(source.id)) for source in plan.of(p.Source)) > 1:
-            self.batch = self._persist(self.batch)
+            self.batch = self.kept(self.batch)
 
-    def _persist(self, frame: DataFrame) -> DataFrame:
+    def kept(self, frame: DataFrame) -> DataFrame:
+        """Keep rows that are read more than once, until `close`."""
         frame = frame.persist()
         self._persisted.append(frame)
         return frame
@@ -122,7 +123,7 @@ class Dataflow:
         raise AssertionError(f"{operator.id!r} has no output")
 
     def _source(self, id: str) -> str:
-        return tagged.only(self._batch_view, self.sources.index(id), self.resolved.schemas[id])
+        return tagged.only(self._batch_view, self.tags[id], self.resolved.schemas[id])
 
     @property
     def _batch_view(self) -> str:

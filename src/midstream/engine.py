@@ -10,9 +10,9 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import msgspec
 
@@ -20,32 +20,31 @@ from midstream import code, coordinator, events
 from midstream import plan as p
 from midstream import storage as layout
 from midstream.attempt import Attempt, Outcome
-from midstream.dataflow import KeyedRun
+from midstream.briefing import keyed_run
 from midstream.deadline import limited
 from midstream.errors import CheckpointError, MidstreamError
 from midstream.events import After, Before, Event, Progress, Step
 from midstream.failures import explained, is_final
+from midstream.feeds import HEARTBEAT, Feed, comparable, tags
 from midstream.housekeeping import Housekeeping
-from midstream.journal import Commit, Intent, Journal, OperatorState
+from midstream.journal import Commit, Intent, Journal
 from midstream.modification import Cut
 from midstream.records import next_record
-from midstream.resolve import Resolved, check_layout, resolve
-from midstream.routing import Routing
-from midstream.slot import Epoch
-from midstream.state.cache import Head, logs_of
+from midstream.resolve import Resolved, check_layout, parse_schema, resolve
+from midstream.sources.tagged import union_schema
 from midstream.state.wire import moment_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from midstream.sinks.base import Sink
 
 T = TypeVar("T")
 
-END_OF_TIME = 253_402_300_799_000_000  # the watermark after the end of the input: 9999-12-31, in microseconds
 ATTEMPTS = 3  # runs of an epoch before its failure is the job's
 _RECENT = 8  # epochs whose logs are shipped with the tasks
 _SAMPLED = 4  # epochs whose rows new code may be tried on
-_COMBINE_BELOW = 0.5  # distinct keys per row below which rows are folded in the JVM before they go to Python
-_BUSY = 100  # rows of every slot in the last epoch from which all slots are expected to have some in the next
 
 
 @dataclass(slots=True)
@@ -57,6 +56,7 @@ class Settings:
     snapshot_budget: int = 1 << 20
     rows_per_arrow_batch: int = 100_000
     in_place: bool = False
+    prefetch_budget: int = 64 << 20
     cut_deadline: float = 60.0  # seconds for the first epoch under a new plan
 
 
@@ -72,11 +72,21 @@ class Armed:
     begun: Callable[[], None]
     committed: Callable[[Cut], None]
     broken: Callable[[BaseException], None]
+    first: int = 0  # the first epoch that it may apply to
 
     @property
     def version(self) -> int:
         """The plan version."""
         return self.resolved.plan.version
+
+
+class Follower(Protocol):
+    """Sees every epoch after it is committed."""
+
+    witness: Sink  # and the rows of every sink before
+
+    def follow(self, batch: DataFrame, intent: Intent, offsets: tuple[str, ...], *, final: bool) -> None:
+        """Take note of an epoch; must not raise."""
 
 
 @dataclass
@@ -89,7 +99,6 @@ class Engine:
     query_name: str
     groups: int
     resolved: Resolved  # the running plan
-    sources: tuple[str, ...]  # in the order of the tagged union
     cores: int
     settings: Settings
     clock: Callable[[], int]
@@ -98,13 +107,16 @@ class Engine:
     error: BaseException | None = None
     progress: Progress | None = None
     armed: Armed | None = None
+    follower: Follower | None = None
+    feeds: tuple[Feed, ...] = ()  # the sources of the query at hand
     batches: deque[DataFrame] = field(default_factory=lambda: deque(maxlen=_SAMPLED))  # of the last epochs
     forgotten: set[str] = field(default_factory=set)  # removed operators whose state goes with the next epoch
-    stopping: threading.Event = field(default_factory=threading.Event)
+    stopping: threading.Event = field(default_factory=threading.Event)  # no epoch is begun any more
+    paused: threading.Event = field(default_factory=threading.Event)  # no epoch is begun: the query is exchanged
     lock: threading.Lock = field(default_factory=threading.Lock)
-    _recent: deque[Commit] = field(default_factory=lambda: deque(maxlen=_RECENT))
-    _folds: dict[str, float] = field(default_factory=dict)  # operator -> distinct keys per row, last epoch
-    _least: dict[str, int] = field(default_factory=dict)  # operator -> rows of the slot that had fewest, last epoch
+    recent: deque[Commit] = field(default_factory=lambda: deque(maxlen=_RECENT))
+    folds: dict[str, float] = field(default_factory=dict)  # operator -> distinct keys per row, last epoch
+    least: dict[str, int] = field(default_factory=dict)  # operator -> rows of the slot that had fewest, last epoch
     _plans: dict[int, Resolved] = field(default_factory=dict)
     _configured: tuple[SparkSession, int] | None = None  # session, plan version
 
@@ -115,19 +127,25 @@ class Engine:
     # --- the outside ---
 
     def recover(self) -> None:
-        """Take up the committed history: publish the newest epoch again, delete what no record names."""
+        """Take up the committed history, publish the newest epoch again, delete what was left half done."""
+        self.take_up()
+        self.journal.storage.delete(layout.SHADOW)
+        if self.last is not None:
+            self._publish(self.last)
+            self.journal.storage.delete(layout.SPOOL)
+
+    def take_up(self) -> None:
+        """Go on from the committed history; delete what no record names."""
         self.last = self.journal.newest_commit()
         if self.last is None:
             return
         for epoch in range(max(self.last.epoch - _RECENT + 1, 0), self.last.epoch):
             if self.journal.storage.exists(layout.commit_file(epoch)):
-                self._recent.append(self.journal.commit(epoch))
-        self._recent.append(self.last)
+                self.recent.append(self.journal.commit(epoch))
+        self.recent.append(self.last)
         for id, keyed in self.resolved.keyed.items():
             if id in self.last.operators:
                 check_layout(id, self.last.operators[id].layouts, keyed)
-        self._publish(self.last)
-        self.journal.storage.delete(layout.SPOOL)
         self.housekeeping.sweep(self.last)
 
     def adopt(self) -> None:
@@ -141,8 +159,8 @@ class Engine:
     def on_batch(self, batch: DataFrame, epoch: int) -> None:
         """Run an epoch: what Spark calls."""
         with self.lock:
-            if self.stopping.is_set():
-                raise StopRequestedError("the job is being stopped")
+            if self.stopping.is_set() or self.paused.is_set():
+                raise StopRequestedError("the job is being stopped, or its query exchanged")
             try:
                 self._epoch(batch, epoch)
             except BaseException as error:
@@ -154,24 +172,21 @@ class Engine:
         if self.last is None or self.last.final:
             return
         with self.lock:
-            batch = self.spark.newSession().createDataFrame([], self.batch_schema())
+            batch = self.spark.newSession().createDataFrame([], self.batch_schema(self.feeds))
             intent = self._intent(self.last.epoch + 1)
-            self._run_and_commit(batch, intent, self.last.offsets, final=True)
+            self.run(batch, intent, self.last.offsets, final=True)
 
-    def batch_schema(self) -> str:
+    def batch_schema(self, feeds: Sequence[Feed]) -> StructType:
         """The schema of the tagged union, for an epoch without rows."""
-        columns = ["_source int"]
-        for i, source in enumerate(self.sources):
-            for j, column in enumerate(self.resolved.schemas[source]):
-                columns.append(f"c{i}_{j} {column.dataType.simpleString()}")
-        return ", ".join(columns)
+        known = {tag: feeds[tag] for id, tag in tags(feeds).items() if id != HEARTBEAT}
+        return union_schema({tag: parse_schema(feed.schema, f"source {feed.id!r}") for tag, feed in known.items()})
 
     # --- the protocol ---
 
     def _epoch(self, batch: DataFrame, epoch: int) -> None:
-        offsets = self.journal.offsets(epoch)
-        last = self.last
-        decision = coordinator.decide(last.epoch if last else None, last.offsets if last else (), epoch, offsets)
+        offsets, last = self.journal.offsets(epoch), self.last
+        before = comparable(last.offsets, self.feeds) if last else ()
+        decision = coordinator.decide(last.epoch if last else None, before, epoch, comparable(offsets, self.feeds))
         if isinstance(decision, coordinator.Refuse):
             raise CheckpointError(
                 f"{decision.reason}. The checkpoint {self.journal.storage.root} was changed by hand or copied in part; "
@@ -181,9 +196,21 @@ class Engine:
             assert self.last is not None
             self._publish(self.last)
             return
-        self._run_and_commit(batch, self._intent(epoch), offsets, final=False)
+        self.run(batch, self._intent(epoch), offsets, final=False)
 
-    def _run_and_commit(self, batch: DataFrame, intent: Intent, offsets: tuple[str, ...], *, final: bool) -> None:
+    def run(self, batch: DataFrame, intent: Intent, offsets: tuple[str, ...], final: bool) -> None:
+        """Run an epoch that was decided on, commit and publish it."""
+        if self.follower is None:
+            self._run_and_commit(batch, intent, offsets, final)
+            return
+        batch = batch.persist()  # the follower must see the same rows
+        try:
+            self._run_and_commit(batch, intent, offsets, final)
+        finally:
+            batch.unpersist()
+            self._configured = None  # the follower may have another number of slots
+
+    def _run_and_commit(self, batch: DataFrame, intent: Intent, offsets: tuple[str, ...], final: bool) -> None:
         started = time.perf_counter()
         times: dict[str, float] = {}
         before = self.last.offsets if self.last is not None else ()
@@ -192,7 +219,7 @@ class Engine:
         commit = next_record(self.last, intent, offsets, outcome, resolved, self.groups, forgotten, final=final)
         self._timed(times, Step.COMMIT, intent.epoch, lambda: self.journal.write_commit(commit))
         self.last = commit
-        self._recent.append(commit)
+        self.recent.append(commit)
         self.batches.append(batch)
         if self.armed is not None and intent.version == self.armed.version:
             armed, self.armed, self.resolved = self.armed, None, resolved
@@ -201,6 +228,8 @@ class Engine:
         self.housekeeping.after(commit, {id: [r for _, r in found] for id, found in outcome.reports.items()})
         self._forget(forgotten)
         times["total"] = time.perf_counter() - started
+        if self.follower is not None:
+            self.follower.follow(batch, intent, offsets, final=final)
         self._report(commit, outcome, times)
 
     def _run_under(
@@ -212,7 +241,7 @@ class Engine:
         armed = self.armed
         armed.begun()
         try:
-            with limited(self.settings.cut_deadline, "the first epoch under the new plan", self._cancel) as late:
+            with limited(self.settings.cut_deadline, "the first epoch under the new plan", self.cancel) as late:
                 return intent, self._timed(
                     times, Step.RUN, intent.epoch, lambda: self._run(batch, intent, final, late.is_set)
                 )
@@ -225,7 +254,7 @@ class Engine:
         self.journal.write_intent(again)
         return again, self._timed(times, Step.RUN, again.epoch, lambda: self._run(batch, again, final))
 
-    def _cancel(self) -> None:
+    def cancel(self) -> None:
         """End the Spark jobs of the epoch at hand; Spark knows them by the id of the query's run."""
         for query in self.spark.streams.active:
             if query.name == self.query_name:
@@ -252,7 +281,8 @@ class Engine:
         intent = self.journal.intent(epoch)
         if intent is None:
             now = max(self.clock(), self.last.clock if self.last is not None else 0)
-            version = self.armed.version if self.armed is not None else self.resolved.plan.version
+            is_due = self.armed is not None and epoch >= self.armed.first
+            version = self.armed.version if self.armed is not None and is_due else self.resolved.plan.version
             intent = Intent(epoch=epoch, version=version, clock=now, seed=os.urandom(8).hex())
             self.listener(Before(Step.JOURNAL, epoch))
             self.journal.write_intent(intent)
@@ -274,62 +304,21 @@ class Engine:
     def _attempt(self, batch: DataFrame, intent: Intent, final: bool) -> Attempt:
         resolved = self.plan_of(intent.version)
         self.configure(batch.sparkSession, resolved)
-        keyed = {o.id: self._keyed_run(resolved, o.id, intent, final) for o in resolved.plan.of(p.Process, p.Aggregate)}
+        keyed = {o.id: keyed_run(self, resolved, o.id, intent, final) for o in resolved.plan.of(p.Process, p.Aggregate)}
         return Attempt(
-            resolved, batch, intent.epoch, self.job, self.journal.storage, self.sources, keyed, self.listener
-        )
+            resolved, batch, intent.epoch, self.job, self.journal.storage, tags(self.feeds), keyed, self.listener,
+            self.follower.witness if self.follower is not None else None,
+        )  # fmt: skip
 
     def configure(self, session: SparkSession, resolved: Resolved) -> None:
         """Tune the session of a batch, which is not the user's."""
         if self._configured != (session, resolved.plan.version):
             partitions = max([self.cores, *(self.slots(id, resolved) for id in resolved.keyed)])
             session.conf.set("spark.sql.shuffle.partitions", str(partitions))
-            session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(self.settings.rows_per_arrow_batch))
+            rows = resolved.plan.tuning.rows_per_arrow_batch or self.settings.rows_per_arrow_batch
+            session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(rows))
             session.conf.set("spark.sql.adaptive.enabled", "false")
             self._configured = (session, resolved.plan.version)
-
-    def _keyed_run(self, resolved: Resolved, id: str, intent: Intent, final: bool) -> KeyedRun:
-        state = self.last.operators.get(id, OperatorState()) if self.last is not None else OperatorState()
-        watermark = END_OF_TIME if final else self._watermark(resolved, id, self.last)
-        due = frozenset(
-            group
-            for group, (event, clock) in state.deadlines.items()
-            if (event is not None and watermark is not None and event <= watermark)
-            or (clock is not None and clock <= intent.clock)
-        )
-        epoch = Epoch(
-            epoch=intent.epoch,
-            clock=intent.clock,
-            seed=intent.seed,
-            watermark=watermark,
-            due=due,
-            snapshots=frozenset(self.housekeeping.snapshots_due(id, state, intent.epoch)),
-        )
-        head = Head(
-            job=self.job,
-            operator=id,
-            checkpoint=self.journal.storage.root,
-            cache=self.settings.cache,
-            epoch=self.last.epoch if self.last is not None else -1,
-            changed=state.changed or (None,) * self.groups,
-            recent=tuple(logs_of(commit, id) for commit in self._recent),
-            in_place=self.settings.in_place,
-        )
-        routing = Routing.even(self.groups, self.slots(id, resolved))
-        return KeyedRun(
-            head,
-            epoch,
-            routing,
-            combine=self._folds.get(id, 1.0) < _COMBINE_BELOW,
-            markers=bool(due) or self._least.get(id, 0) < _BUSY,
-        )
-
-    def _watermark(self, resolved: Resolved, id: str, commit: Commit | None) -> int | None:
-        """The watermark after a commit: the least over the watermark operators above, `None` while one has no rows."""
-        above = resolved.keyed[id].watermarks
-        if commit is None or not above or any(w not in commit.event_times for w in above):
-            return None
-        return min(commit.event_times[w] - _delay(resolved, w) for w in above)
 
     def _publish(self, commit: Commit) -> None:
         sinks = {o.id: code.load(o.code) for o in self.plan_of(commit.version).plan.of(p.Sink)}
@@ -369,8 +358,8 @@ class Engine:
         keys = {id: sum(r.keys for _, r in found) for id, found in outcome.reports.items()}
         for id, count in rows.items():
             if count:
-                self._folds[id] = keys[id] / count
-            self._least[id] = min(r.rows for _, r in outcome.reports[id])
+                self.folds[id] = keys[id] / count
+            self.least[id] = min(r.rows for _, r in outcome.reports[id])
         slowest: dict[str, float] = {}
         for found in outcome.reports.values():
             for _, report in found:
@@ -392,9 +381,3 @@ class Engine:
             durations={**times, **slowest},
         )
         self.listener(self.progress)
-
-
-def _delay(resolved: Resolved, id: str) -> int:
-    operator = resolved.plan[id]
-    assert isinstance(operator, p.Watermark)
-    return operator.delay

@@ -59,6 +59,13 @@ class Modifying:
 
 
 @dataclass(frozen=True, slots=True)
+class Exchanging:
+    """The query under the job is started, or exchanged: a step of that is done, in this order."""
+
+    step: str  # stopped, feeds, offsets, started
+
+
+@dataclass(frozen=True, slots=True)
 class Progress:
     """The report of a committed epoch."""
 
@@ -73,5 +80,5 @@ class Progress:
     durations: dict[str, float] = field(default_factory=dict)  # seconds per step, and "total"
 
 
-Event = Before | After | Staged | Rerun | Modifying | Progress
+Event = Before | After | Staged | Rerun | Modifying | Exchanging | Progress
 Listener = Callable[[Event], None]

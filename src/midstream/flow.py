@@ -16,6 +16,7 @@ from midstream.durations import Duration, micros
 from midstream.errors import PlanError
 from midstream.functions import KeyedFunction
 from midstream.plan import AggregateSpec, AnyOperator, Plan
+from midstream.sources.given import given
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -63,16 +64,16 @@ class Flow:
         self.sources: dict[str, DataFrame] = {}
         self._operators: list[AnyOperator] = []
 
-    def source(self, id: str, frame: DataFrame) -> Stream:
-        """Add a source: any streaming DataFrame without stateful operators."""
-        if not getattr(frame, "isStreaming", False):
-            raise PlanError(f"source {id!r} must be a streaming DataFrame (spark.readStream...), not a batch one")
+    def source(self, id: str, source: DataFrame | Callable[..., DataFrame]) -> Stream:
+        """Add a source: any streaming DataFrame without stateful operators, or a function of the session giving one.
+
+        A function is what a running job needs to make the source anew: `ms.add_source` takes nothing else. If it has
+        a parameter `max_rows`, `ms.tune(max_rows_per_epoch=...)` sets it.
+        """
+        operator, frame = given(id, source)
+        stream = self._add(operator)
         self.sources[id] = frame
-        schema = ", ".join(
-            f"`{field.name}` {field.dataType.simpleString()}{'' if field.nullable else ' not null'}"
-            for field in frame.schema
-        )
-        return self._add(p.Source(id=id, schema=schema))
+        return stream
 
     def union(self, id: str, *streams: Stream) -> Stream:
         """Put streams of one schema together."""
@@ -115,6 +116,27 @@ class Flow:
             raise PlanError(f"the id {operator.id!r} is used twice in flow {self.name!r}; give each operator its own")
         self._operators.append(operator)
         return Stream(self, operator.id)
+
+
+def add_source(id: str, source: Callable[..., DataFrame]) -> Change:
+    """Read one more source, from the cut on: a function of the session that gives a streaming DataFrame.
+
+    In the same step give it readers: `ms.branch(id, ...)`, or `ms.insert("all", ms.union(id), after=...)`. The query
+    of Spark under the job is exchanged between two epochs; state and all other sources go on. One that was removed
+    goes on where it was.
+    """
+    if not callable(source):
+        raise PlanError(
+            f"add_source {id!r} needs a function of the session, such as lambda spark: spark.readStream...: it is "
+            "kept, so that a restart can make the source again"
+        )
+    operator, _ = given(id, source)
+
+    def apply(plan: Plan) -> Plan:
+        changes.refuse_known(plan, id)
+        return msgspec.structs.replace(plan, operators=(operator, *plan.operators))
+
+    return Change(f"add source {id!r}", apply)
 
 
 def branch(after: str, build: Callable[[Stream], object]) -> Change:

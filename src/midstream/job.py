@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import getpass
 import os
 import sys
@@ -10,7 +9,7 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING
@@ -19,22 +18,23 @@ import msgspec
 
 from midstream import changes, code
 from midstream import plan as p
-from midstream import storage as layout
 from midstream.changes import Change
 from midstream.durations import Duration, micros
 from midstream.engine import Engine, Settings, StopRequestedError
-from midstream.errors import CheckpointError, PlanError
+from midstream.errors import CheckpointError, JobError, PlanError
 from midstream.events import Event, Progress
 from midstream.failures import explained
+from midstream.feeds import tags
 from midstream.flow import Flow, Trigger
 from midstream.java import require_java
 from midstream.journal import Journal, Lease
 from midstream.modifications import Modification, Modifications
 from midstream.plan import Plan
+from midstream.query import Query
 from midstream.resolve import resolve
 from midstream.routing import DEFAULT_GROUPS, MAX_GROUPS
 from midstream.savepoint import restore_savepoint, write_savepoint
-from midstream.sources.tagged import tagged_union
+from midstream.shadow import Shadow
 from midstream.state.cache import discard_other_boots
 from midstream.storage import Storage
 
@@ -57,12 +57,12 @@ class Status:
 class Job:
     """The handle of something running."""
 
-    def __init__(self, flow: Flow, engine: Engine, lease: Lease, trigger: Trigger, heartbeat: bool) -> None:
+    def __init__(self, flow: Flow, engine: Engine, lease: Lease, trigger: Trigger) -> None:
         self.name = flow.name
-        self.query: StreamingQuery | None = None
-        self._flow, self._engine, self._lease, self._trigger = flow, engine, lease, trigger
-        self._heartbeat = heartbeat
-        self._modifications = Modifications(engine)
+        self._engine, self._lease = engine, lease
+        self._query = Query(engine, flow.sources, trigger)
+        self._modifications = Modifications(engine, self._query)
+        self._shadow: Shadow | None = None
         self._done = threading.Event()
         self._error: BaseException | None = None
 
@@ -75,6 +75,11 @@ class Job:
     def plan(self) -> Plan:
         """The running plan."""
         return self._engine.resolved.plan
+
+    @property
+    def query(self) -> StreamingQuery | None:
+        """The Spark query at hand; a modification of sources puts another in its place."""
+        return self._query.current
 
     @property
     def is_active(self) -> bool:
@@ -115,13 +120,9 @@ class Job:
 
     def stop(self) -> None:
         """Let the epoch at hand finish, then stop; does nothing if the job has ended."""
-        self._engine.stopping.set()
-        with self._engine.lock:  # an epoch under way holds it
-            pass
-        if self.query is not None and self.is_active:
-            with _quiet(self._engine.spark):
-                self.query.stop()
-                self._done.wait()
+        if self.is_active:
+            self._query.stop()
+            self._done.wait()
 
     def modify(self, *steps: Change | Flow) -> Modification:
         """Change the running plan in one atomic step, at the beginning of the next epoch; the job goes on.
@@ -139,19 +140,34 @@ class Job:
         found = [changes.become(step.plan()) if isinstance(step, Flow) else step for step in steps]
         return self._modifications.submit(found)
 
+    def shadow(self, *steps: Change) -> Shadow:
+        """Run the changed plan beside the real one, from the next epoch on, and compare the rows of their sinks.
+
+        Returns when the changes are validated and tried, as those of `modify` are. The shadow begins with the state
+        of the job and keeps its own from there on; nothing of the job is touched.
+        """
+        if not self.is_active:
+            raise JobError("the job has ended; only a running one can have a shadow")
+        self._shadow = Shadow(self._engine, steps, lambda: self.modify(*steps))
+        return self._shadow
+
     @property
     def modifications(self) -> list[Modification]:
         """The modifications of this job, oldest first; of a long history the newest fifty."""
         return list(self._modifications.known)
 
     def forget(self, id: str) -> None:
-        """Delete the state of an operator that was removed, with the next epoch; it cannot be undone then."""
+        """Delete the state of an operator that was removed, with the next epoch, or the offsets of a source."""
         last = self._engine.last
         if any(operator.id == id for operator in self.plan.operators):
-            raise PlanError(f"operator {id!r} is part of the running plan; remove it first, with ms.remove({id!r})")
-        if last is None or id not in last.operators:
-            raise PlanError(f"there is no state of an operator {id!r} to forget")
-        self._engine.forgotten.add(id)
+            remove = "remove_source" if id in tags(self._engine.feeds) else "remove"
+            raise PlanError(f"operator {id!r} is part of the running plan; remove it first, with ms.{remove}({id!r})")
+        if id and id in tags(self._engine.feeds):
+            self._query.forget(id)
+        elif last is not None and id in last.operators:
+            self._engine.forgotten.add(id)
+        else:
+            raise PlanError(f"there is no removed operator or source {id!r} to forget")
 
     def savepoint(self, path: str | PathLike[str]) -> str:
         """Write the whole state, with plan and offsets, as Parquet to a new directory, while the job goes on.
@@ -173,22 +189,13 @@ class Job:
         if last is not None and last.final:
             self._end()
             return
-        spark, trigger = self._engine.spark, self._trigger
-        stream = tagged_union(spark, self._flow.sources, heartbeat=self._heartbeat)
-        writer = stream.writeStream.foreachBatch(self._engine.on_batch).queryName(self._engine.query_name)
-        writer = writer.option("checkpointLocation", self._engine.journal.storage.for_spark(layout.SPARK))
-        if trigger.once:
-            writer = writer.trigger(availableNow=True)
-        else:
-            writer = writer.trigger(processingTime=f"{trigger.interval // 1000} milliseconds")
-        self.query = writer.start()
+        self._modifications.start_query()
         threading.Thread(target=self._watch, name=f"midstream-{self.name}", daemon=True).start()
 
     def _watch(self) -> None:
-        assert self.query is not None
         try:
-            self.query.awaitTermination()
-            if self._trigger.end_of_input and not self._engine.stopping.is_set():
+            self._query.await_end()
+            if self._query.trigger.end_of_input and not self._engine.stopping.is_set():
                 self._engine.finish()
         except BaseException as error:  # whatever ended the query is the job's error
             own = self._engine.error
@@ -202,6 +209,8 @@ class Job:
 
     def _end(self) -> None:
         self._modifications.close("the job has ended")
+        if self._shadow is not None:
+            self._shadow.discard()
         self._lease.release()
         self._done.set()
 
@@ -218,6 +227,7 @@ def start(
     keep_epochs: int = 10,
     rows_per_arrow_batch: int = 100_000,
     restore_in_place: bool = False,
+    prefetch_budget: int = 64 << 20,
     cut_deadline: Duration = "60 seconds",
     clock: Callable[[], int] | None = None,
     listener: Callable[[Event], None] | None = None,
@@ -235,6 +245,7 @@ def start(
         keep_epochs: how many committed epochs stay restorable.
         rows_per_arrow_batch: rows per batch between the JVM and Python.
         restore_in_place: read snapshots where they are instead of copying them first, where the store is a disk.
+        prefetch_budget: bytes that a slot copies per epoch of what it reads in place, until it has all.
         cut_deadline: how long a dry run, and the first epoch under a new plan, may take before it is given up.
         clock: gives microseconds since 1970; the wall clock by default.
         listener: called with every event of `midstream.events`, in the thread of the epoch.
@@ -277,13 +288,14 @@ def start(
             query_name=f"{flow.name}-{identity.job[:8]}",
             groups=identity.groups,
             resolved=resolve(spark, plan),
-            sources=tuple(flow.sources),
+            feeds=journal.feeds(),
             cores=spark.sparkContext.defaultParallelism,
             settings=Settings(
                 directory,
                 keep_epochs,
                 rows_per_arrow_batch=rows_per_arrow_batch,
                 in_place=restore_in_place,
+                prefetch_budget=prefetch_budget,
                 cut_deadline=micros(cut_deadline) / 1e6,
             ),
             clock=clock or _wall_clock,
@@ -293,7 +305,7 @@ def start(
             code.load(operator.code).open(spark, operator.id, identity.job)
         engine.recover()
         journal.write_plan(plan)
-        job = Job(flow, engine, lease, trigger, _heartbeat(flow, engine, trigger))
+        job = Job(flow, engine, lease, trigger)
         job._begin()
         return job
     except BaseException:
@@ -308,32 +320,13 @@ def _use_this_python(spark: SparkSession) -> None:
         context.pythonExec = sys.executable
 
 
-@contextlib.contextmanager
-def _quiet(spark: SparkSession) -> Iterator[None]:
-    """Keep Spark from logging, as an error, that an epoch which came in during a stop was turned away."""
-    logs = spark._jvm.org.apache.logging.log4j  # type: ignore[union-attr]
-    name = "org.apache.spark.sql.execution.streaming"
-    context = logs.LogManager.getContext(False)
-    known = context.getConfiguration().getLoggers().containsKey(name)
-    before = logs.LogManager.getLogger(name).getLevel()
-    logs.core.config.Configurator.setLevel(name, logs.Level.OFF)
-    try:
-        yield
-    finally:
-        if known:
-            logs.core.config.Configurator.setLevel(name, before)
-        else:
-            context.getConfiguration().removeLogger(name)
-            context.updateLoggers()
-
-
 def _plan_to_run(journal: Journal, flow: Flow, on_drift: str) -> Plan:
     """Compare the script's flow with the plan that the checkpoint ran last."""
     new = flow.plan()
     old = journal.running_plan()
     if old is None:
         return new
-    new = p.inheriting(old, new)
+    new = msgspec.structs.replace(p.inheriting(old, new), tuning=old.tuning)
     drift = p.difference(old, new)
     if not drift:
         return msgspec.structs.replace(new, version=old.version)
@@ -346,20 +339,6 @@ def _plan_to_run(journal: Journal, flow: Flow, on_drift: str) -> Plan:
         )
     p.check_state_fits(old, new)
     return msgspec.structs.replace(new, version=max(journal.versions()) + 1)
-
-
-def _heartbeat(flow: Flow, engine: Engine, trigger: Trigger) -> bool:
-    """Tell whether the query has a heartbeat: decided at the first start, since Spark counts the sources of a query."""
-    if engine.last is None:
-        return not trigger.once
-    extra = len(engine.last.offsets) - len(flow.sources)
-    if extra not in (0, 1):
-        raise CheckpointError(
-            f"the checkpoint {engine.journal.storage.root} has offsets of {len(engine.last.offsets)} sources (one may "
-            f"be the heartbeat); the flow has {len(flow.sources)}: {', '.join(flow.sources)}. Sources cannot be added "
-            "or removed yet: start with the sources it had, or with a new checkpoint"
-        )
-    return extra == 1
 
 
 def _default_cache() -> str:

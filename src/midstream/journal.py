@@ -8,6 +8,7 @@ from __future__ import annotations
 import fcntl
 import os
 import sys
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import msgspec
@@ -15,12 +16,13 @@ import msgspec
 from midstream import plan as plans
 from midstream import storage as layout
 from midstream.errors import CheckpointError
+from midstream.feeds import Feed, offsets_of
 from midstream.modification import Phase, Record
 from midstream.plan import Plan
 from midstream.sinks.base import Staged
 from midstream.storage import Storage
 
-FORMAT = 1
+FORMAT = 2
 T = TypeVar("T")
 
 
@@ -155,6 +157,31 @@ class Journal:
         """Keep a plan version."""
         self.storage.write(layout.plan_file(plan.version), plans.encode(plan))
 
+    def feeds(self) -> tuple[Feed, ...]:
+        """Read the sources of the query under the job, in Spark's order; none before the first start."""
+        if not self.storage.exists(layout.FEEDS):
+            return ()
+        return _decoded(self.storage.read(layout.FEEDS), tuple[Feed, ...], self.storage.path(layout.FEEDS))
+
+    def write_feeds(self, feeds: tuple[Feed, ...]) -> None:
+        """Write down the sources of the query, before it is started."""
+        self.storage.write(layout.FEEDS, msgspec.json.encode(feeds))
+
+    def fit_offsets(self, fit: Callable[[str, str], str]) -> int:
+        """Rewrite what Spark reads of its offset log at a start: the newest two entries. Gives the newest epoch.
+
+        Spark on a local disk keeps a checksum beside each entry, and reads one that has none.
+        """
+        known = sorted(int(name) for name in self.storage.list(f"{layout.SPARK}/offsets") if name.isdigit())
+        for epoch in known[-2:]:
+            path = f"{layout.SPARK}/offsets/{epoch}"
+            before = self.storage.read(path).decode()
+            after = fit(before, self.storage.path(path))
+            if after != before:
+                self.storage.delete(f"{layout.SPARK}/offsets/.{epoch}.crc")
+                self.storage.write(path, after.encode())
+        return known[-1] if known else -1
+
     def versions(self) -> list[int]:
         """List the plan versions that are kept, in order."""
         return [int(name[1:-5]) for name in self.storage.list(layout.PLANS) if name.endswith(".json")]
@@ -213,10 +240,10 @@ class Journal:
         self.storage.write(layout.commit_file(commit.epoch), msgspec.json.encode(commit))
 
     def offsets(self, epoch: int) -> tuple[str, ...]:
-        """Read the source offsets that Spark logged for an epoch; its first two lines are version and metadata."""
+        """Read the source offsets that Spark logged for an epoch."""
         path = f"{layout.SPARK}/offsets/{epoch}"
         try:
-            return tuple(self.storage.read(path).decode().splitlines()[2:])
+            return offsets_of(self.storage.read(path).decode())
         except FileNotFoundError as error:
             raise CheckpointError(f"Spark's offset log {self.storage.path(path)} is missing") from error
 

@@ -7,10 +7,12 @@ import os
 import shutil
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from midstream.events import Event, Progress
+from midstream.feeds import tags
 from midstream.flow import Flow, Trigger, every
 from midstream.testing import source
 
@@ -48,13 +50,15 @@ class Live:
         """Give rows to a source, wait until they are committed, and say in which epoch that was."""
         self._fed[id].append(rows)
         self._source(id)
-        at, wanted = list(self._schemas).index(id), len(self._fed[id]) - 1
-        with self._committed:
-            if not self._committed.wait_for(lambda: self._offset(at) >= wanted or not self.job.is_active, _SECONDS):
-                raise TimeoutError(f"rows for {id!r} were not committed within {_SECONDS:g} seconds")
-        if not self.job.is_active:
-            self.job.await_termination()
+        wanted = len(self._fed[id]) - 1
+        self._wait_for(lambda: self._offset(id) >= wanted, f"rows for {id!r} were not committed")
         return self.progress[-1].epoch
+
+    def next_epoch(self) -> Progress:
+        """Wait until one more epoch is done: with rows that came from elsewhere, or with none."""
+        known = len(self.progress)
+        self._wait_for(lambda: len(self.progress) > known, "no epoch was done")
+        return self.progress[-1]
 
     def modify(self, *steps: Any) -> Modification:
         """Change the job and wait for the cut."""
@@ -77,13 +81,26 @@ class Live:
             listener=self._listen,
         )
 
+    def _wait_for(self, condition: Callable[[], bool], otherwise: str) -> None:
+        """Wait for what an epoch brings about; raises the job's error if that ends it."""
+        end = time.monotonic() + _SECONDS
+        with self._committed:
+            while not condition() and self.job.is_active:
+                if time.monotonic() > end:
+                    raise TimeoutError(f"{otherwise} within {_SECONDS:g} seconds")
+                self._committed.wait(0.5)  # a job that ends does not notify
+        if not self.job.is_active:
+            self.job.await_termination()
+
     def _source(self, id: str) -> Any:
         return source(self._spark, os.path.join(self._directory, id), self._schemas[id], self._fed[id])
 
-    def _offset(self, at: int) -> int:
-        """The newest file of a source that is committed, -1 for none."""
-        last = self.job._engine.last
-        offset = last.offsets[at] if last is not None else ""
+    def _offset(self, id: str) -> int:
+        """The newest file of a source that an epoch is done with, -1 for none."""
+        last, at = self.job._engine.last, tags(self.job._engine.feeds).get(id, -1)
+        if last is None or not self.progress or self.progress[-1].epoch < last.epoch:
+            return -1
+        offset = last.offsets[at] if 0 <= at < len(last.offsets) else ""
         return int(json.loads(offset).get("logOffset", -1)) if offset.startswith("{") else -1
 
     def _listen(self, event: Event) -> None:

@@ -10,6 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from midstream import changes, code
@@ -21,7 +22,9 @@ from midstream.engine import Armed, Engine
 from midstream.errors import JobError, MidstreamError, PlanError
 from midstream.events import Modifying
 from midstream.failures import explained
+from midstream.feeds import check_known
 from midstream.modification import Cut, Event, Phase, Record, advance
+from midstream.query import Query
 from midstream.rehearsal import Rehearsal
 from midstream.resolve import resolve
 from midstream.validation import validated
@@ -138,8 +141,8 @@ class Modification:
 class Modifications:
     """All modifications of a job that are kept, and the thread that works on them."""
 
-    def __init__(self, engine: Engine) -> None:
-        self.engine, self.journal = engine, engine.journal
+    def __init__(self, engine: Engine, query: Query) -> None:
+        self.engine, self.query, self.journal = engine, query, engine.journal
         self.known: list[Modification] = []
         self._queue: deque[Modification] = deque()
         self._wake = threading.Condition()
@@ -158,6 +161,24 @@ class Modifications:
                 one._move(event)
             if one.phase is Phase.ARMED:
                 self._arm_again(one)
+
+    def start_query(self) -> None:
+        """Start the query of the job: one that can feed the plan that is armed, where one is."""
+        running, armed = self.engine.resolved.plan, self.engine.armed
+        if armed is None:
+            self.query.start(running)
+            return
+        added = {o.id for o in armed.resolved.plan.of(p.Source)} - {o.id for o in running.of(p.Source)}
+
+        def arm(first: int) -> None:
+            self.engine.armed = replace(armed, first=first if added else 0)
+
+        try:
+            self.query.start(armed.resolved.plan, running, arm)
+        except Exception as error:  # the job goes on without it
+            self.engine.armed = None
+            armed.broken(explained(error))
+            self.query.start(running)
 
     def submit(self, steps: Sequence[Change], what: str = "") -> Modification:
         """Take a modification into the queue."""
@@ -219,11 +240,15 @@ class Modifications:
         try:
             self._prepare(one)
         except Exception as error:  # whatever is wrong with new code is the modification's fault, never the job's
-            if not self._closed:
+            if one.phase is Phase.ARMED and not self.engine.stopping.is_set():
+                one._move(m.Broken(str(explained(error))))
+            elif one.phase is not Phase.ARMED and not self._closed:
                 one._move(m.Refused(str(explained(error))))
             return
         with one._moved:
             one._moved.wait_for(lambda: one.phase.is_final or self._closed)
+        if not self._closed and not self.query.fits(self.engine.resolved.plan):  # it was rolled back
+            self.query.exchange(self.engine.resolved.plan)
 
     def _prepare(self, one: Modification) -> None:
         engine = self.engine
@@ -232,6 +257,8 @@ class Modifications:
         new = changes.versioned(changes.changed(running.plan, one._steps), version)
         states = engine.last.operators if engine.last is not None else {}
         resolved = validated(engine.spark, running, new, states)
+        check_known(engine.feeds, new)
+        self.query.check(new)
         one._move(m.Fits(running.plan.version))
         tried = self._rehearse(resolved)
         self._open_sinks(resolved.plan)
@@ -239,7 +266,10 @@ class Modifications:
         self.journal.write_plan(resolved.plan)
         engine.add_plan(resolved)
         one._move(m.Kept(version))
-        engine.armed = self._armed(one)
+        if self.query.fits(resolved.plan):
+            self._arm(one)
+        else:
+            self.query.exchange(resolved.plan, lambda first: self._arm(one, first))
 
     def _open_sinks(self, new: Plan) -> None:
         """Open the sinks that the running plan does not have."""
@@ -248,16 +278,24 @@ class Modifications:
             if running.get(sink.id) != sink.code:
                 code.load(sink.code).open(self.engine.spark, sink.id, self.engine.job)
 
-    def _armed(self, one: Modification) -> Armed:
+    def _arm(self, one: Modification, first: int = 0) -> None:
+        """Let the next epoch, from `first` on, run under the new plan."""
+
         def committed(cut: Cut) -> None:
+            self.query.settled()
             one._move(m.Committed(cut))
             one._move(m.Done())
 
-        return Armed(
+        def broken(error: BaseException) -> None:
+            self.query.settled()
+            one._move(m.Broken(str(error)))
+
+        self.engine.armed = Armed(
             self.engine.plan_of(one.version),
             begun=lambda: one._move(m.Begun()),
             committed=committed,
-            broken=lambda error: one._move(m.Broken(str(error))),
+            broken=broken,
+            first=first,
         )
 
     def _arm_again(self, one: Modification) -> None:
@@ -271,7 +309,7 @@ class Modifications:
         except MidstreamError as error:
             one._move(m.Broken(f"its plan cannot be taken up again: {error}"))
             return
-        self.engine.armed = self._armed(one)
+        self._arm(one)
 
     def _tidy(self) -> None:
         """Delete records and plans that are too old to be undone and that nothing else needs."""

@@ -41,6 +41,13 @@ def watermark(column: str, delay: Duration, *, id: str = "") -> p.Watermark:
     return p.Watermark(id=id, column=column, delay=micros(delay))
 
 
+def union(*others: str) -> p.Union:
+    """The rows of the stream where it is inserted, and those of other operators or sources, of one schema."""
+    if not others:
+        raise PlanError("union needs at least one other operator or source, by its id")
+    return p.Union(id="", inputs=others)
+
+
 def key_by(*columns: str) -> Keys:
     """The key of an operator that is yet to be given."""
     if not columns:

@@ -61,6 +61,7 @@ class Source(Operator, frozen=True, kw_only=True, tag="source"):
     """Where rows come from."""
 
     schema: str
+    code: Code | None = None  # a function of the session that makes it; without one only the script can
 
 
 class Transform(Operator, frozen=True, kw_only=True, tag="transform"):
@@ -116,6 +117,15 @@ class Sink(Operator, frozen=True, kw_only=True, tag="sink"):
     describe: str
 
 
+class Tuning(msgspec.Struct, frozen=True, kw_only=True):
+    """What a running job was told to do otherwise than it was started; `None`: as it was started."""
+
+    rows_per_arrow_batch: int | None = None
+    max_rows_per_epoch: int | None = None
+    epoch_interval: int | None = None  # microseconds
+    prefetch_budget: int | None = None  # bytes
+
+
 AnyOperator = Source | Transform | MapArrow | Union | Watermark | Process | Aggregate | Sink
 Keyed = Process | Aggregate
 
@@ -126,6 +136,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     operators: tuple[AnyOperator, ...]
     version: int = 1
+    tuning: Tuning = Tuning()
 
     def __getitem__(self, id: str) -> AnyOperator:
         for operator in self.operators:
@@ -180,7 +191,8 @@ def _described(operator: AnyOperator) -> str:
 
 def code_keys(plan: Plan) -> set[str]:
     """List the keys of all code in a plan."""
-    found = {o.code.key for o in plan.operators if isinstance(o, (Transform, MapArrow, Process, Sink))}
+    coded = [o for o in plan.operators if isinstance(o, (Source, Transform, MapArrow, Process, Sink))]
+    found = {operator.code.key for operator in coded if operator.code is not None}
     for operator in plan.of(Process):
         migration = operator.migration
         while migration is not None:
@@ -336,8 +348,8 @@ def _fingerprint(operator: AnyOperator) -> Any:
     if isinstance(operator, Process):
         plain["state"] = [repr(field) for field in operator.state]
         plain["migration"] = repr(operator.migration)
-    if isinstance(operator, Sink):
-        plain.pop("code")  # a sink is known by its description
+    if isinstance(operator, (Sink, Source)):
+        plain.pop("code")  # a sink is known by its description, a source by its id and schema
     return strip(plain)
 
 

@@ -6,6 +6,7 @@ import os
 import shutil
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
@@ -14,16 +15,17 @@ from midstream import storage as layout
 from midstream.attempt import Attempt
 from midstream.dataflow import KeyedRun
 from midstream.deadline import limited
+from midstream.feeds import grown, tags
 from midstream.modification import Tried
-from midstream.resolve import Resolved
+from midstream.resolve import Resolved, arrow_schema
 from midstream.routing import Routing
 from midstream.slot import Epoch
 from midstream.state.cache import Head
 from midstream.storage import Storage
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
     from midstream.engine import Engine
 
@@ -52,10 +54,11 @@ class Rehearsal:
         try:
             with limited(engine.settings.cut_deadline, "the dry run", lambda: context.cancelJobGroup(name)):
                 rows, note = self._sample()
-                batch = self._frame(rows)
+                feeds = grown(engine.feeds, resolved.plan, {}, heartbeat=False)
+                batch = self._frame(rows, engine.batch_schema(feeds))
                 engine.configure(self._session, resolved)
                 keyed = {o.id: self._keyed_run(resolved, o.id, name, storage) for o in _keyed(resolved)}
-                Attempt(resolved, batch, 0, name, storage, engine.sources, keyed, _ignore).without_sinks()
+                Attempt(resolved, batch, 0, name, storage, tags(feeds), keyed, _ignore).without_sinks()
                 return Tried(rows.num_rows if rows is not None else 0, note)
         finally:
             storage.delete("")
@@ -78,12 +81,14 @@ class Rehearsal:
                 return rows, ""
         return None, note
 
-    def _frame(self, rows: pa.Table | None) -> DataFrame:
+    def _frame(self, rows: pa.Table | None, schema: StructType) -> DataFrame:
         assert self._session is not None
-        schema = self._engine.batch_schema()
         if rows is None:
             return self._session.createDataFrame([], schema)
-        return self._session.createDataFrame(rows, schema)
+        arrow = arrow_schema(schema)
+        for field in [arrow.field(name) for name in arrow.names if name not in rows.schema.names]:  # of new sources
+            rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
+        return self._session.createDataFrame(rows.select(arrow.names), schema)
 
     def _keyed_run(self, resolved: Resolved, id: str, name: str, storage: Storage) -> KeyedRun:
         engine = self._engine

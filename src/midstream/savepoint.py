@@ -26,6 +26,7 @@ from pyspark.sql import functions as F
 from midstream import plan as p
 from midstream import storage as layout
 from midstream.errors import CheckpointError
+from midstream.feeds import Feed
 from midstream.journal import FORMAT, Commit, Identity, Journal, OperatorState, SnapshotRef
 from midstream.plan import Plan, check_state_fits
 from midstream.resolve import Resolved, arrow_schema, check_layout, is_float, resolve
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from midstream.flow import Flow
 
 MANIFEST = "manifest.json"
+SAVED = 1  # the format of savepoints
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,6 +57,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     clock: int
     groups: int
     offsets: tuple[str, ...]
+    feeds: tuple[Feed, ...]  # whose offsets these are
     event_times: dict[str, int]
     tables: dict[str, tuple[str, ...]]  # operator -> tables
     layouts: dict[str, str]  # operator -> the form of its state
@@ -112,12 +115,13 @@ def write_savepoint(engine: Engine, target: Storage) -> str:
             tables[operator.id] = tuple(form.portable().schemas())
             _dump(engine, form, commit, state, target)
         manifest = Manifest(
-            format=FORMAT,
+            format=SAVED,
             job=engine.job,
             epoch=epoch,
             clock=commit.clock,
             groups=engine.groups,
             offsets=commit.offsets,
+            feeds=engine.feeds,
             event_times=commit.event_times,
             tables=tables,
             layouts={id: keyed.layout for id, keyed in resolved.keyed.items()},
@@ -211,10 +215,10 @@ def restore_savepoint(
     manifest = read_manifest(source)
     check_state_fits(manifest.plan, flow.plan())
     saved = [o.id for o in manifest.plan.of(p.Source)]
-    if saved != list(flow.sources):
+    if not set(saved) <= set(flow.sources):
         raise CheckpointError(
             f"the savepoint {source.root} has offsets of the sources {', '.join(saved)}; the flow has "
-            f"{', '.join(flow.sources)}. Start it with the same sources in the same order"
+            f"{', '.join(flow.sources)}. Start it with the same sources; others may come besides"
         )
     for leftover in (layout.COMMITS, layout.SPARK, layout.PLANS, layout.JOURNAL, "state", "spool"):
         target.delete(leftover)  # of an earlier try: a checkpoint counts once its identity is written
@@ -231,6 +235,7 @@ def restore_savepoint(
             )
     _copy_offsets(source, target, manifest.epoch)
     journal = Journal(target)
+    journal.write_feeds(manifest.feeds)
     journal.write_commit(
         Commit(
             epoch=manifest.epoch,
@@ -252,8 +257,8 @@ def read_manifest(source: Storage) -> Manifest:
     try:
         text = source.read(MANIFEST)
         known = msgspec.json.decode(text, type=dict[str, Any]).get("format")
-        if known != FORMAT:
-            raise CheckpointError(f"the savepoint {source.root} has format {known}; this Midstream reads {FORMAT}")
+        if known != SAVED:
+            raise CheckpointError(f"the savepoint {source.root} has format {known}; this Midstream reads {SAVED}")
         return msgspec.json.decode(text, type=Manifest)
     except FileNotFoundError as error:
         raise CheckpointError(f"{source.root} is not a savepoint, or was not finished: {where} is missing") from error

@@ -38,6 +38,7 @@ class Epoch:
     watermark: int | None  # timers up to here fire
     due: frozenset[int] = frozenset()  # groups that have a timer or an expiry due
     snapshots: frozenset[int] = frozenset()  # groups to snapshot
+    prefetch: int = 0  # bytes that a slot may copy of groups that it reads in place
 
 
 @dataclass(slots=True)
@@ -94,6 +95,9 @@ class SlotTask(ABC):
             taken = work.cache.snapshot(group)
             if taken is not None:
                 work.report.snapshots.append((group, *msgspec.structs.astuple(taken[1])))
+        if self.head.in_place and self.epoch.prefetch:
+            first = dict.fromkeys(np.unique(groups[real]).tolist())  # those that have rows
+            work.report.copied = work.cache.complete([*first, *sorted(mine - first.keys())], self.epoch.prefetch)
         work.lap("snapshot")
         work.report.restored = work.cache.restored
         work.log.write(Storage(self.head.checkpoint), self.directory, work.report, content=self.comparable)

@@ -173,6 +173,17 @@ class Storage:
         fs, base = self._remote()
         pafs.copy_files(f"{base}/{path}", local, source_filesystem=fs)
 
+    def link(self, path: str, target: Storage) -> None:
+        """Put the files of a directory, which never change, also below another storage; on a disk they are linked."""
+        if self.is_local:
+            if os.path.isdir(self.path(path)):
+                shutil.copytree(self.path(path), target.path(path), copy_function=os.link)
+            return
+        fs, base = self._remote()
+        other, below = target._remote()
+        if self.exists(path):
+            pafs.copy_files(f"{base}/{path}", f"{below}/{path}", source_filesystem=fs, destination_filesystem=other)
+
     def _remote(self) -> tuple[pafs.FileSystem, str]:
         fs, base = pafs.FileSystem.from_uri(self.root)
         return fs, base
@@ -196,8 +207,11 @@ PLANS = "plans"
 JOURNAL = "journal"
 COMMITS = "commits"
 SPOOL = "spool"
+FEEDS = "feeds.json"
 MODIFICATIONS = "modifications"
 REHEARSAL = "rehearsal"
+SHADOW = "shadow"
+STATE = "state"
 
 
 def plan_file(version: int) -> str:
@@ -227,17 +241,17 @@ def epoch_of(name: str) -> int:
 
 def state_directory(operator: str) -> str:
     """The directory of everything that an operator has stored."""
-    return f"state/{operator}"
+    return f"{STATE}/{operator}"
 
 
 def log_directory(operator: str, epoch: int, run: str = "") -> str:
     """The directory of the change logs that one run of an epoch wrote."""
-    return f"state/{operator}/log/{epoch:012}" + (f"/{run}" if run else "")
+    return f"{STATE}/{operator}/log/{epoch:012}" + (f"/{run}" if run else "")
 
 
 def snapshot_directory(operator: str, group: int | None = None) -> str:
     """The directory of a group's snapshots."""
-    return f"state/{operator}/snapshot" + (f"/{group:06}" if group is not None else "")
+    return f"{STATE}/{operator}/snapshot" + (f"/{group:06}" if group is not None else "")
 
 
 def spool_directory(sink: str, epoch: int, run: str = "") -> str:

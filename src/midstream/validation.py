@@ -20,9 +20,8 @@ if TYPE_CHECKING:
 
 def validated(spark: SparkSession, running: Resolved, new: p.Plan, states: dict[str, OperatorState]) -> Resolved:
     """Resolve a new plan, or refuse it, saying which operator does not fit and what to do."""
-    if not p.difference(running.plan, new):
+    if not p.difference(running.plan, new) and running.plan.tuning == new.tuning:
         raise PlanError(f"nothing would change: the running plan (version {running.plan.version}) is the same")
-    _check_sources(running.plan, new)
     p.check_state_fits(running.plan, new)
     new = _placed(p.inheriting(running.plan, new), running, states)
     try:
@@ -51,16 +50,6 @@ def _placed(new: p.Plan, running: Resolved, states: dict[str, OperatorState]) ->
             operator = msgspec.structs.replace(operator, base=base)
         operators.append(operator)
     return msgspec.structs.replace(new, operators=tuple(operators))
-
-
-def _check_sources(running: p.Plan, new: p.Plan) -> None:
-    before = {source.id: source.schema for source in running.of(p.Source)}
-    after = {source.id: source.schema for source in new.of(p.Source)}
-    if before != after:
-        raise PlanError(
-            f"the sources of a running job are fixed: it has {before}, the new plan {after}. Start the new flow with "
-            "a checkpoint of its own"
-        )
 
 
 def _with_schemas(error: ResolutionError, running: Resolved) -> str:

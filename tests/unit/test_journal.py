@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from midstream.errors import CheckpointError
-from midstream.journal import Commit, Identity, Intent, Journal, Lease, LogRef, OperatorState, SnapshotRef
+from midstream.journal import FORMAT, Commit, Identity, Intent, Journal, Lease, LogRef, OperatorState, SnapshotRef
 from midstream.plan import Plan, Source
 from midstream.sinks.base import Staged
 from midstream.storage import Storage, commit_file, journal_file, plan_file
@@ -67,7 +67,7 @@ def test_what_is_written_is_read_back(journal: Journal):
     journal.write_commit(commit(7))
     journal.write_plan(plan(1))
     again = Journal(Storage(journal.storage.root))
-    assert again.identity() == Identity(format=1, job="job", groups=64)
+    assert again.identity() == Identity(format=FORMAT, job="job", groups=64)
     assert again.intent(7) == intent(7)
     assert again.commit(7) == commit(7) == again.newest_commit()
     assert again.plan(1) == plan(1)
@@ -91,10 +91,21 @@ def test_a_record_is_replaced_whole(journal: Journal):
 
 
 def test_the_offsets_of_an_epoch_are_what_spark_logged_behind_version_and_metadata(journal: Journal):
-    journal.storage.write("spark/offsets/3", b'v1\n{"batchWatermarkMs":0}\n{"logOffset": 5}\n-')
-    assert journal.offsets(3) == ('{"logOffset": 5}', "-")
+    journal.storage.write("spark/offsets/3", b'v1\n{"batchWatermarkMs":0}\n-\n{"logOffset": 5}\n-')
+    assert journal.offsets(3) == ("-", '{"logOffset": 5}'), "sources at the end that were never read do not count"
     with pytest.raises(CheckpointError, match=r"Spark's offset log .*/spark/offsets/4 is missing"):
         journal.offsets(4)
+
+
+def test_the_newest_two_entries_of_the_offset_log_are_rewritten_without_their_checksums(journal: Journal):
+    for epoch in (8, 9, 10):
+        journal.storage.write(f"spark/offsets/{epoch}", f"v1\n{{}}\n{epoch}".encode())
+        journal.storage.write(f"spark/offsets/.{epoch}.crc", b"sum")
+    fit = {"v1\n{}\n9": "v1\n{}\n9", "v1\n{}\n10": "v1\n{}\n10\n-"}
+    assert journal.fit_offsets(lambda log, where: fit[log]) == 10
+    assert journal.storage.read("spark/offsets/10") == b"v1\n{}\n10\n-"
+    assert journal.storage.list("spark/offsets") == [".8.crc", ".9.crc", "10", "8", "9"]
+    assert Journal(Storage(journal.storage.path("elsewhere"))).fit_offsets(lambda log, where: log) == -1
 
 
 # --- forgetting -----------------------------------------------------------------------------------------------------
@@ -143,15 +154,15 @@ def test_a_plan_that_cannot_be_read_is_refused_with_its_version_and_file(journal
         journal.plan(4)
 
 
-@pytest.mark.parametrize("format", [0, 2, "1", None])
+@pytest.mark.parametrize("format", [0, 1, "2", None])
 def test_a_checkpoint_of_an_unknown_format_is_refused(journal: Journal, format: object):
-    shown = {None: "null", "1": '"1"'}.get(format, str(format))  # type: ignore[call-overload]
+    shown = {None: "null", "2": '"2"'}.get(format, str(format))  # type: ignore[call-overload]
     journal.storage.write("midstream.json", f'{{"format": {shown}, "job": "j", "of the future": true}}'.encode())
-    with pytest.raises(CheckpointError, match=f"has format {format}, this Midstream reads format 1"):
+    with pytest.raises(CheckpointError, match=f"has format {format}, this Midstream reads format {FORMAT}"):
         journal.identity()
 
 
-@pytest.mark.parametrize("text", [b"", b"[1]", b'{"format": 1}', b'{"format": 1, "job": 5, "groups": 3}'])
+@pytest.mark.parametrize("text", [b"", b"[1]", b'{"format": 2}', b'{"format": 2, "job": 5, "groups": 3}'])
 def test_a_damaged_identity_is_refused_with_its_file(journal: Journal, text: bytes):
     journal.storage.write("midstream.json", text)
     with pytest.raises(CheckpointError, match=r"midstream\.json is damaged"):

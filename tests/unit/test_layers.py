@@ -21,11 +21,11 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
     frozenset(names.split())
     for names in (
         "cli __main__ web demo bench nexmark testing live ingest",
-        "job modifications flow java sessions",
-        "engine attempt records rehearsal validation savepoint",
+        "job modifications query flow java sessions",
+        "engine attempt briefing shadow records rehearsal validation savepoint",
         "dataflow resolve deadline housekeeping failures slot aggregate_task function_task",
         "state migration sinks sources journal storage metrics aggregation retention",
-        "coordinator modification",
+        "coordinator modification feeds",
         "operators changes plan functions aggregates code routing events errors durations",
     )
 )

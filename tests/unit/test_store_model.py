@@ -124,6 +124,16 @@ class StateOfAJob(RuleBasedStateMachine):
             if group < self.driver.groups:
                 self.check(cache, group)
 
+    @rule(host=hosts, budget=st.sampled_from([1, 1 << 30]))
+    def copy_what_is_read_in_place(self, host: str, budget: int) -> None:
+        cache = self.driver.cache(self.host(host), in_place=True)
+        cache.complete(range(self.driver.groups), budget)
+        if budget > 1 and os.path.isdir(cache.directory):
+            pointers = [os.path.join(cache.directory, n) for n in os.listdir(cache.directory) if n.endswith(".current")]
+            assert not [p for p in pointers if os.readlink(p).endswith(".base")]
+        for group in range(self.driver.groups):
+            self.check(cache, group)
+
     @rule()
     def restart(self) -> None:
         driver = self.driver

@@ -7,31 +7,41 @@ modifications apply.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
+from pyspark.sql.types import IntegerType, StructField, StructType
 
 from midstream.aggregates import quote
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 TAG = "_source"
 HEARTBEAT = -1
 
 
-def tagged_union(spark: SparkSession, sources: dict[str, DataFrame], heartbeat: bool) -> DataFrame:
-    """Unite the sources, in the order of their names in the dictionary."""
-    schemas = [source.schema for source in sources.values()]
-    frames = [_tagged(source, i, schemas) for i, source in enumerate(sources.values())]
-    if heartbeat:
-        beats = spark.readStream.format("rate").option("rowsPerSecond", 1).option("numPartitions", 1).load()
-        frames.append(_tagged(beats, HEARTBEAT, schemas))
-    united = frames[0]
-    for frame in frames[1:]:
-        united = united.union(frame)
+def tagged_union(sources: Sequence[tuple[int, DataFrame]]) -> DataFrame:
+    """Unite sources in their order, each with its tag."""
+    schemas = {tag: frame.schema for tag, frame in sources if tag >= 0}
+    united, *others = [_tagged(frame, tag, schemas) for tag, frame in sources]
+    for other in others:
+        united = united.union(other)
     return united
+
+
+def heartbeat(spark: SparkSession) -> DataFrame:
+    """One row a second."""
+    return spark.readStream.format("rate").option("rowsPerSecond", 1).option("numPartitions", 1).load()
+
+
+def union_schema(schemas: Mapping[int, StructType]) -> StructType:
+    """The schema of the union, for an epoch without rows."""
+    columns = [StructField(TAG, IntegerType())]
+    for tag, schema in schemas.items():
+        columns += [StructField(_name(tag, j), field.dataType) for j, field in enumerate(schema)]
+    return StructType(columns)
 
 
 def only(table: str, index: int, schema: StructType) -> str:
@@ -40,9 +50,9 @@ def only(table: str, index: int, schema: StructType) -> str:
     return f"select {columns} from {table} where {TAG} = {index}"
 
 
-def _tagged(frame: DataFrame, index: int, schemas: list[StructType]) -> DataFrame:
+def _tagged(frame: DataFrame, index: int, schemas: Mapping[int, StructType]) -> DataFrame:
     columns = [F.lit(index).alias(TAG)]
-    for i, schema in enumerate(schemas):
+    for i, schema in schemas.items():
         for j, field in enumerate(schema):
             value = frame[f"`{field.name}`"] if i == index else F.lit(None).cast(field.dataType)
             columns.append(value.alias(_name(i, j)))

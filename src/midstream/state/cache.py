@@ -12,6 +12,7 @@ import os
 import shutil
 import subprocess
 import zlib
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -112,6 +113,20 @@ class Cache:
         path = f"{snapshot_directory(self.head.operator, group)}/{version.epoch:012}-{os.urandom(6).hex()}.mdb"
         Storage(self.head.checkpoint).upload(local, path)
         return group, SnapshotRef(version.epoch, version.commit, path, size, checksum)
+
+    def complete(self, groups: Iterable[int], budget: int) -> int:
+        """Copy groups that are read in place, in the order given, until the budget is spent; gives the bytes copied."""
+        copied = 0
+        for group in groups:
+            if copied >= budget:
+                break
+            pointer = self._pointer(group)
+            if os.path.islink(pointer) and os.readlink(pointer).endswith(IN_PLACE):
+                store = self.bring(group)
+                if isinstance(store, LayeredStore):
+                    copied += os.path.getsize(store.base)
+                    self._flatten(group, store)
+        return copied
 
     def _pointer(self, group: int) -> str:
         return os.path.join(self.directory, f"{group}.current")

@@ -34,6 +34,7 @@ class Report(msgspec.Struct, kw_only=True):
     snapshots: list[tuple[int, int, str, str, int, int]] = []  # group, epoch, commit, path, size, checksum
     content: int = 0  # a checksum of keys and values: the same for every attempt of a deterministic task
     restored: int = 0  # groups that had to be restored
+    copied: int = 0  # bytes of groups that were read in place
     times: dict[str, float] = {}  # seconds per part of the task
 
 

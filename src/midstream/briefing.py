@@ -1,0 +1,74 @@
+"""What a keyed operator is told for one run of an epoch: where its state stands, what is due, where its rows go."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from midstream import plan as p
+from midstream.dataflow import KeyedRun
+from midstream.journal import Commit, Intent, OperatorState
+from midstream.resolve import Resolved
+from midstream.routing import Routing
+from midstream.slot import Epoch
+from midstream.state.cache import Head, logs_of
+
+if TYPE_CHECKING:
+    from midstream.engine import Engine
+
+END_OF_TIME = 253_402_300_799_000_000  # the watermark after the end of the input: 9999-12-31, in microseconds
+_COMBINE_BELOW = 0.5  # distinct keys per row below which rows are folded in the JVM before they go to Python
+_BUSY = 100  # rows of every slot in the last epoch from which all slots are expected to have some in the next
+
+
+def keyed_run(engine: Engine, resolved: Resolved, id: str, intent: Intent, final: bool) -> KeyedRun:
+    """Work out what an operator is told, from what is committed."""
+    last, settings = engine.last, engine.settings
+    state = last.operators.get(id, OperatorState()) if last is not None else OperatorState()
+    watermark = END_OF_TIME if final else watermark_of(resolved, id, last)
+    budget = resolved.plan.tuning.prefetch_budget
+    due = frozenset(
+        group
+        for group, (event, clock) in state.deadlines.items()
+        if (event is not None and watermark is not None and event <= watermark)
+        or (clock is not None and clock <= intent.clock)
+    )
+    epoch = Epoch(
+        epoch=intent.epoch,
+        clock=intent.clock,
+        seed=intent.seed,
+        watermark=watermark,
+        due=due,
+        snapshots=frozenset(engine.housekeeping.snapshots_due(id, state, intent.epoch)),
+        prefetch=settings.prefetch_budget if budget is None else budget,
+    )
+    head = Head(
+        job=engine.job,
+        operator=id,
+        checkpoint=engine.journal.storage.root,
+        cache=settings.cache,
+        epoch=last.epoch if last is not None else -1,
+        changed=state.changed or (None,) * engine.groups,
+        recent=tuple(logs_of(commit, id) for commit in engine.recent),
+        in_place=settings.in_place,
+    )
+    return KeyedRun(
+        head,
+        epoch,
+        Routing.even(engine.groups, engine.slots(id, resolved)),
+        combine=engine.folds.get(id, 1.0) < _COMBINE_BELOW,
+        markers=bool(due) or engine.least.get(id, 0) < _BUSY,
+    )
+
+
+def watermark_of(resolved: Resolved, id: str, commit: Commit | None) -> int | None:
+    """The watermark after a commit: the least over the watermark operators above, `None` while one has no rows."""
+    above = resolved.keyed[id].watermarks
+    if commit is None or not above or any(w not in commit.event_times for w in above):
+        return None
+    return min(commit.event_times[w] - _delay(resolved, w) for w in above)
+
+
+def _delay(resolved: Resolved, id: str) -> int:
+    operator = resolved.plan[id]
+    assert isinstance(operator, p.Watermark)
+    return operator.delay
