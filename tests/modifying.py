@@ -90,6 +90,13 @@ def lethal(df: DataFrame) -> DataFrame:
     return small(df)
 
 
+def lethal_when_tried(df: DataFrame) -> DataFrame:
+    """Kills the driver in the dry run, while the job runs on."""
+    if any(frame.function == "without_sinks" and frame.filename.endswith("attempt.py") for frame in inspect.stack()):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return small(df)
+
+
 LIMITED = ms.key_by("key").process(Limit(), schema=SCHEMA, order_by="price")
 
 
@@ -142,6 +149,7 @@ def steps(spark: SparkSession, root: str, kind: str) -> list[Any]:
         "several": lambda: [ms.replace("totals", Negative()), ms.insert("doubled", doubled, after="big"), copy],
         "whole flow": lambda: [other_flow(spark, root)],
         "lethal": lambda: [ms.replace("big", lethal)],
+        "lethal when tried": lambda: [ms.replace("big", lethal_when_tried)],
         "none": list,
     }[kind]()
 

@@ -112,12 +112,13 @@ def modify(
     rate: Annotated[int, typer.Option(help="Rows per second.")] = 20_000,
     keys: Annotated[int, typer.Option(help="Number of keys.")] = 100_000,
     seconds: Annotated[int, typer.Option(help="Length of the stretch around each change.")] = 20,
+    rounds: Annotated[int, typer.Option(help="How often each change is made.")] = 3,
     json: Json = None,
 ) -> None:
     """Latency around a live change, against the steady state and against Spark's stop, change and restart."""
     from midstream.bench import modify as bench_modify
 
-    bench_modify.run(rate=rate, keys=keys, seconds=seconds, json=json)
+    bench_modify.run(rate=rate, keys=keys, seconds=seconds, rounds=rounds, json=json)
 
 
 @bench.command("ingest")

@@ -129,7 +129,8 @@ class Engine:
     def recover(self) -> None:
         """Take up the committed history, publish the newest epoch again, delete what was left half done."""
         self.take_up()
-        self.journal.storage.delete(layout.SHADOW)
+        for left in (layout.SHADOW, layout.REHEARSAL):
+            self.journal.storage.delete(left)
         if self.last is not None:
             self._publish(self.last)
             self.journal.storage.delete(layout.SPOOL)

@@ -150,6 +150,22 @@ def test_epoch_measures_floor_and_growth(attempts: dict[str, Attempt]):
     assert "growth" in printed
 
 
+@pytest.mark.slow
+def test_modify_measures_each_change_and_sparks_restart(tmp_path: Path):
+    command = [sys.executable, "-m", "midstream", "bench", "modify", "--json", "modify.json"]
+    small = ["--rate", "50", "--keys", "10", "--seconds", "4", "--rounds", "1"]
+    done = subprocess.run([*command, *small], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    record = json.loads((tmp_path / "modify.json").read_text())
+    names = [result["name"] for result in record["results"]]
+    assert names == ["midstream replace", "midstream insert", "midstream remove", "spark restart"]
+    for result in record["results"]:
+        assert 0 < result["steady"]["p50_ms"] <= result["steady"]["p99_ms"] <= result["steady"]["max_ms"]
+    assert [len(result["cut_ms"]) for result in record["results"][:3]] == [1, 1, 1]
+    assert max(max(result["epochs_to_cut"]) for result in record["results"][:3]) <= 2
+    assert "Every row was counted exactly once" in done.stdout
+
+
 @pytest.mark.parametrize(("name", "reason"), [("wrong", "aggregate gave a wrong result"), ("lost", "499 keys")])
 def test_a_wrong_result_is_noticed_before_a_figure_is_given(attempts: dict[str, Attempt], name: str, reason: str):
     outcome, printed, record, _ = attempts[name]

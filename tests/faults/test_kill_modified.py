@@ -81,3 +81,14 @@ def test_code_that_kills_the_driver_in_its_first_epoch_is_given_up_after_the_sec
     assert job.status.epoch == EPOCHS - 1
     assert outcome(spark, root, job) == expected("none", None)
     assert os.path.exists(f"{root}/checkpoint")
+
+
+def test_a_driver_killed_in_the_dry_run_goes_on_without_the_modification(spark: SparkSession, tmp_path: Path) -> None:
+    root = str(tmp_path)
+    killed(root, "lethal when tried", "by itself")
+    assert os.listdir(f"{root}/checkpoint/rehearsal"), "it died in the middle"
+    job = Modified(spark, root, "none", steps=[]).run()
+    assert [m.phase for m in job.modifications] == [ms.Phase.FAILED]
+    assert "submit it again" in job.modifications[0].error
+    assert outcome(spark, root, job) == expected("none", None)
+    assert not os.path.exists(f"{root}/checkpoint/rehearsal"), "what it left is deleted"

@@ -6,7 +6,9 @@ from then to the end of the epoch that has it, as Spark reports the epoch.
 
 from __future__ import annotations
 
+import itertools
 import os
+import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -41,12 +43,19 @@ class Epoch:
 
     begin: float
     end: float
+    number: int = -1
+
+    @property
+    def seconds(self) -> float:
+        """How long it took."""
+        return self.end - self.begin
 
 
 def run(
     rate: int = 20_000,
     keys: int = 100_000,
     seconds: int = 20,
+    rounds: int = 3,
     json: str | os.PathLike[str] | None = None,
     echo: Callable[[str], object] = print,
 ) -> dict[str, Any]:
@@ -59,18 +68,23 @@ def run(
         rate: rows per second.
         keys: number of keys.
         seconds: length of the stretch around each change, and of the steady one before.
+        rounds: how often each change is made.
         json: file for the record.
         echo: takes the text to print.
     """
-    at_least_one(rate=rate, keys=keys, seconds=seconds)
+    at_least_one(rate=rate, keys=keys, seconds=seconds, rounds=rounds)
     with workbench() as bench:
-        echo("midstream: replace, insert, remove")
-        results = _ours(bench, rate, keys, seconds)
-        echo("spark: stop, change, restart")
-        results.append(_sparks(bench, rate, keys, seconds))
+        echo(f"midstream: replace, insert, remove, {rounds} times")
+        results = _ours(bench, rate, keys, seconds, rounds)
+        echo(f"spark: stop, change, restart, {rounds} times")
+        results.append(_sparks(bench, rate, keys, seconds, rounds))
         about = machine.describe(bench.spark)
-    record = {"checked": True, "rate": rate, "keys": keys, "seconds": seconds, "results": results, "machine": about}
-    echo(rendered(_table(record), f"{LATENCY[0].upper()}{LATENCY[1:]}.", "Every row was counted exactly once."))
+    record = {
+        "checked": True, "rate": rate, "keys": keys, "seconds": seconds, "rounds": rounds, "results": results,
+        "machine": about,
+    }  # fmt: skip
+    latency = f"{LATENCY[0].upper()}{LATENCY[1:]}."
+    echo(rendered(_table(record), latency, *_cuts(results), "Every row was counted exactly once."))
     if json is not None:
         save(record, json)
     return record
@@ -86,12 +100,14 @@ def _above(limit: int) -> Callable[[DataFrame], DataFrame]:
     return lambda df: df.where(f"price > {limit}")
 
 
-def _ours(bench: Workbench, rate: int, keys: int, seconds: int) -> list[dict[str, Any]]:
+def _ours(bench: Workbench, rate: int, keys: int, seconds: int, rounds: int) -> list[dict[str, Any]]:
     changes: dict[str, Callable[[], Change]] = {
-        "replace": lambda: ms.replace("all", _above(-1)),
+        "replace": lambda: ms.replace("all", _above(next(limits))),
         "insert": lambda: ms.insert("more", _above(-2), after="all"),
         "remove": lambda: ms.remove("more"),
     }
+    limits = itertools.count(-3, -1)
+    marks: dict[str, list[tuple[float, ms.Modification]]] = {name: [] for name in changes}
     with bench.scratch("modify") as directory:
         flow = ms.Flow("bench")
         rows = flow.source("rows", _stream(bench.spark, rate, keys)).transform("all", _above(0))
@@ -100,25 +116,43 @@ def _ours(bench: Workbench, rate: int, keys: int, seconds: int) -> list[dict[str
         assert job.query is not None
         with job:
             _sleep(seconds)  # warm-up
-            marks = []
-            for make in changes.values():
-                _sleep(seconds)
-                marks.append((time.time(), job.modify(make()).wait(60)))
-                _sleep(seconds)
+            for _ in range(rounds):
+                for name, make in changes.items():
+                    _sleep(seconds)
+                    marks[name].append((time.time(), job.modify(make()).wait(60)))
+                    _sleep(seconds)
             epochs = _epochs(job.query)
         _check(saved_sums(bench.spark, job.savepoint(f"{directory}/savepoint")), rate)
-        return [
-            {
-                "name": f"midstream {name}",
-                **_compared(epochs, at, seconds),
-                "cut": change.cut.epoch if change.cut is not None else None,
-                "phases": change.durations,
-            }
-            for name, (at, change) in zip(changes, marks, strict=True)
-        ]
+    slowest = [
+        max(epoch.seconds for epoch in epochs if at - 1.5 * seconds <= epoch.begin < at - seconds / 2)
+        for found in marks.values()
+        for at, _ in found
+    ]
+    return [
+        {
+            "name": f"midstream {name}",
+            **_compared(epochs, [at for at, _ in found], seconds),
+            "cut_ms": [_milliseconds(_cut(epochs, change).seconds) for _, change in found],
+            "slowest_steady_ms": [_milliseconds(each) for each in slowest],
+            "epochs_to_cut": [_epochs_until(epochs, at, change) for at, change in found],
+            "phases": [change.durations for _, change in found],
+        }
+        for name, found in marks.items()
+    ]
 
 
-def _sparks(bench: Workbench, rate: int, keys: int, seconds: int) -> dict[str, Any]:
+def _cut(epochs: Sequence[Epoch], change: ms.Modification) -> Epoch:
+    assert change.cut is not None
+    return next(epoch for epoch in epochs if change.cut.epoch == epoch.number)
+
+
+def _epochs_until(epochs: Sequence[Epoch], at: float, change: ms.Modification) -> int:
+    """How many epochs begin after the change was asked for, up to the first under the new plan, but for the dry run."""
+    tried = at + sum(change.durations.get(phase, 0.0) for phase in ("Validated", "Prepared"))
+    return sum(epoch.begin >= tried and epoch.number <= _cut(epochs, change).number for epoch in epochs)
+
+
+def _sparks(bench: Workbench, rate: int, keys: int, seconds: int, rounds: int) -> dict[str, Any]:
     with bench.scratch("restart") as directory:
 
         def start(limit: int) -> StreamingQuery:
@@ -127,17 +161,20 @@ def _sparks(bench: Workbench, rate: int, keys: int, seconds: int) -> dict[str, A
             counts = counts.option("checkpointLocation", f"{directory}/checkpoint")
             return counts.trigger(processingTime="0 seconds").start()
 
-        query = start(0)
-        _sleep(2 * seconds)
-        at, before = time.time(), _epochs(query)
-        with quiet(bench.spark):
-            query.stop()
-        query = start(-1)
+        query, epochs, marks = start(0), [], []
         _sleep(seconds)
-        epochs = [*before, *_epochs(query)]
+        for number in range(rounds):
+            _sleep(seconds)
+            marks.append(time.time())
+            with quiet(bench.spark):
+                query.stop()
+            epochs += _epochs(query)
+            query = start(-1 - number)
+            _sleep(seconds)
+        epochs += _epochs(query)
         with quiet(bench.spark):
             query.stop()
-        return {"name": "spark restart", **_compared(epochs, at, seconds)}
+        return {"name": "spark restart", **_compared(epochs, marks, seconds)}
 
 
 def _sleep(seconds: float) -> None:
@@ -151,7 +188,8 @@ def _epochs(query: StreamingQuery) -> list[Epoch]:
     for progress in query.recentProgress:
         begin = datetime.fromisoformat(progress["timestamp"].replace("Z", "+00:00")).timestamp()
         if "triggerExecution" in progress["durationMs"]:
-            found.append(Epoch(begin, begin + progress["durationMs"]["triggerExecution"] / 1000))
+            end = begin + progress["durationMs"]["triggerExecution"] / 1000
+            found.append(Epoch(begin, end, progress["batchId"]))
     return found
 
 
@@ -169,20 +207,39 @@ def latencies(epochs: Sequence[Epoch], begin: float, end: float) -> Any:
     return ends[taken[known]] - moments[known]
 
 
-def _compared(epochs: Sequence[Epoch], at: float, seconds: float) -> dict[str, Any]:
-    steady = latencies(epochs, at - 1.5 * seconds, at - seconds / 2)
-    around = latencies(epochs, at - seconds / 2, at + seconds / 2)
-    return {"steady": _quantiles(steady), "around": _quantiles(around)}
+def _compared(epochs: Sequence[Epoch], marks: Sequence[float], seconds: float) -> dict[str, Any]:
+    steady = [_quantiles(latencies(epochs, at - 1.5 * seconds, at - seconds / 2)) for at in marks]
+    around = [_quantiles(latencies(epochs, at - seconds / 2, at + seconds / 2)) for at in marks]
+    return {"steady": _medians(steady), "around": _medians(around)}
 
 
 def _quantiles(found: Any) -> dict[str, float]:
     if len(found) == 0:
         raise ResultError("no epoch ended in the stretch that was measured: the load is too high for this machine")
-    return {
-        "p50_ms": round(1000 * float(np.quantile(found, 0.5))),
-        "p99_ms": round(1000 * float(np.quantile(found, 0.99))),
-        "max_ms": round(1000 * float(found.max())),
-    }
+    quantiles = {"p50_ms": 0.5, "p99_ms": 0.99, "max_ms": 1.0}
+    return {name: _milliseconds(float(np.quantile(found, quantile))) for name, quantile in quantiles.items()}
+
+
+def _medians(rounds: Sequence[dict[str, float]]) -> dict[str, float]:
+    return {name: statistics.median(each[name] for each in rounds) for name in rounds[0]}
+
+
+def _milliseconds(seconds: float) -> int:
+    return round(1000 * seconds)
+
+
+def _cuts(results: Sequence[dict[str, Any]]) -> list[str]:
+    """Say how long the epochs of the cuts took, against the slowest epochs of steady stretches."""
+    lines = []
+    for result in results:
+        if "cut_ms" in result:
+            cut, slowest = statistics.median(result["cut_ms"]), statistics.median(result["slowest_steady_ms"])
+            lines.append(
+                f"{result['name']}: the epoch of the cut took {cut:,.0f} ms (median), {cut / slowest:.2f} of the "
+                f"slowest epoch of a steady stretch (median {slowest:,.0f} ms); it was epoch "
+                f"{max(result['epochs_to_cut'])} after the dry run, at most."
+            )
+    return lines
 
 
 def _check(found: DataFrame, rate: int) -> None:
