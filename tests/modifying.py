@@ -26,6 +26,7 @@ from tests.session import local
 SCHEMA = "key long, price long"
 Row = tuple[int, int]
 EPOCHS = 4
+AT = 2  # the epoch before which it is modified, where it does not matter
 
 
 def rows(epoch: int) -> list[Row]:
@@ -227,7 +228,7 @@ class Modified:
     spark: SparkSession
     root: str
     kind: str
-    at: int = 2
+    at: int = AT
     steps: list[Any] | None = None
     on_event: Callable[[Event], None] = lambda event: None
     modification: ms.Modification | None = None
@@ -304,7 +305,7 @@ def written(spark: SparkSession, directory: str) -> Counter[tuple[Any, ...]]:
 # --- the driver that kills itself ---
 
 
-def main(root: str, kind: str, at: int, point: str) -> None:
+def main(root: str, kind: str, point: str) -> None:
     """Run the job, and die at a point: `before Armed`, `after Armed`, `before run 2`, `after commit 2`, or `never`."""
     spark = local()
 
@@ -321,9 +322,9 @@ def main(root: str, kind: str, at: int, point: str) -> None:
             print(json.dumps({"died": name}), flush=True)
             os.kill(os.getpid(), signal.SIGKILL)
 
-    modified = Modified(spark, root, kind, at, on_event=on_event)
+    modified = Modified(spark, root, kind, on_event=on_event)
     modified.run(on_drift="keep")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4])
+    main(*sys.argv[1:])

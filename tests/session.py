@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pyspark.sql import SparkSession
 
+# Java that starts fast and does not compile for a long run: a driver that is killed after seconds takes a third less.
+_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
 
 def local() -> SparkSession:
     """Make the session, or give the one that this process has."""
@@ -15,5 +18,6 @@ def local() -> SparkSession:
         .config("spark.python.unix.domain.socket.enabled", "true")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.extraJavaOptions", _JAVA)
         .getOrCreate()
     )

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections import Counter
-from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from tests.faults import workload
+from tests.faults.killing import Dead
 
 # After one step is before the next: these are all the gaps between two durable steps, and the first epoch.
 POINTS = [
@@ -26,21 +24,12 @@ POINTS = [
 ]
 
 
+@pytest.mark.killed("tests.faults.workload", "kind", "what", "epoch")
 @pytest.mark.parametrize(("kind", "what", "epoch"), POINTS, ids=[f"{k}-{w}-{e}" for k, w, e in POINTS])
 def test_a_killed_driver_loses_and_repeats_nothing(
-    spark: SparkSession,
-    tmp_path: Path,
-    undisturbed: dict[str, Counter[str]],
-    kind: str,
-    what: str,
-    epoch: int,
+    spark: SparkSession, dead: Dead, undisturbed: dict[str, Counter[str]], kind: str, what: str, epoch: int
 ) -> None:
-    root = str(tmp_path)
-    command = [sys.executable, "-m", "tests.faults.workload", root, kind, what, str(epoch)]
-    repository = Path(__file__).parents[2]
-    ended = subprocess.run(command, cwd=repository, capture_output=True, text=True, timeout=180, check=False)
-    assert os.path.exists(f"{root}/fired"), ended.stderr
-    assert ended.returncode == -9, ended.stderr
-    job = workload.start(spark, root)
+    assert os.path.exists(f"{dead.root}/fired"), "the fault must have fired"
+    job = workload.start(spark, dead.root)
     job.await_termination()
-    assert workload.outcome(job, root) == undisturbed
+    assert workload.outcome(job, dead.root) == undisturbed

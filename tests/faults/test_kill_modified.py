@@ -7,18 +7,15 @@ the reported cut and of the new one from it.
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 import midstream as ms
-from tests import modifying
-from tests.modifying import EPOCHS, KINDS, Modified, cuts, expected, files_read, outcome
+from tests.faults.killing import Dead, killed
+from tests.modifying import AT, EPOCHS, KINDS, Modified, cuts, expected, files_read, outcome
 
-AT = 2
 POINTS = [
     "before Submitted", "after Submitted", "before Validated", "after Validated", "before Prepared", "after Prepared",
     "before Armed", "after Armed",
@@ -26,8 +23,8 @@ POINTS = [
     f"before commit {AT}", f"after commit {AT}", "before Applied", "after Applied", "before Completed",
     "after Completed", f"after publish {AT}",
 ]  # fmt: skip
+EXCHANGE = ["after stopped", "after feeds", "after offsets", "after started"]  # of the query, for a source
 # the gaps between two durable steps, one with each kind; `make test-all` runs the whole matrix
-EXCHANGE = ["after stopped", "after feeds", "after offsets", "after started"]
 GAPS = [
     "after Submitted", "after Validated", "after Prepared", "after Armed", f"after journal {AT}", f"before run {AT}",
     f"after run {AT}", f"after commit {AT}", "after Applied", f"after publish {AT}", "after Armed", f"after run {AT}",
@@ -41,21 +38,13 @@ MATRIX = [
 ] + [pytest.param("add source", point) for point in EXCHANGE]
 
 
-def killed(root: str, kind: str, point: str) -> str:
-    """Run a driver until it kills itself; give what it printed."""
-    command = [sys.executable, "-m", "tests.modifying", root, kind, str(AT), point]
-    repository = Path(modifying.__file__).parents[1]
-    ended = subprocess.run(command, cwd=repository, capture_output=True, text=True, timeout=180, check=False)
-    assert ended.returncode == -9, ended.stderr
-    return ended.stdout
-
-
+@pytest.mark.killed("tests.modifying", "kind", "point")
 @pytest.mark.parametrize(("kind", "point"), MATRIX)
 def test_a_driver_killed_while_it_modifies_its_job_loses_and_repeats_nothing(
-    spark: SparkSession, tmp_path: Path, kind: str, point: str
+    spark: SparkSession, dead: Dead, kind: str, point: str
 ) -> None:
-    root = str(tmp_path)
-    assert point in killed(root, kind, point), "the fault must have fired"
+    root = dead.root
+    assert point in dead.printed, "the fault must have fired"
     job = Modified(spark, root, kind, steps=[]).run(on_drift="keep")
     found = job.modifications
     cut = found[0].cut.epoch if found and found[0].cut is not None else None
@@ -73,8 +62,8 @@ def test_code_that_kills_the_driver_in_its_first_epoch_is_given_up_after_the_sec
     spark: SparkSession, tmp_path: Path
 ) -> None:
     root = str(tmp_path)
-    killed(root, "lethal", "by itself")
-    killed(root, "lethal", "by itself")
+    killed("tests.modifying", root, "lethal", "by itself")
+    killed("tests.modifying", root, "lethal", "by itself")
     job = Modified(spark, root, "lethal", steps=[]).run(on_drift="keep")
     assert [m.phase for m in job.modifications] == [ms.Phase.ROLLED_BACK]
     assert "the driver ended 2 times" in job.modifications[0].error
@@ -85,7 +74,7 @@ def test_code_that_kills_the_driver_in_its_first_epoch_is_given_up_after_the_sec
 
 def test_a_driver_killed_in_the_dry_run_goes_on_without_the_modification(spark: SparkSession, tmp_path: Path) -> None:
     root = str(tmp_path)
-    killed(root, "lethal when tried", "by itself")
+    killed("tests.modifying", root, "lethal when tried", "by itself")
     assert os.listdir(f"{root}/checkpoint/rehearsal"), "it died in the middle"
     job = Modified(spark, root, "none", steps=[]).run()
     assert [m.phase for m in job.modifications] == [ms.Phase.FAILED]

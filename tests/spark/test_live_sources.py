@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -225,6 +226,32 @@ def test_tuning_exchanges_the_query_and_is_undone(spark: SparkSession, tmp_path:
         assert job.plan.tuning == ms.Flow("x").plan().tuning
         assert "2000" not in spark_interval(job)
     assert [p.epoch for p in seen] == list(range(len(seen)))
+
+
+def test_a_tuned_budget_copies_what_is_read_in_place(spark: SparkSession, tmp_path: Path, out: Any) -> None:
+    a, cache = Inbox(tmp_path, "a"), tmp_path / "cache"
+    for n in range(3):  # enough for a snapshot
+        a.put(spark, *((k, n) for k in range(3000)))
+
+    def start(trigger: ms.Trigger) -> ms.Job:
+        flow = ms.Flow("prefetch")
+        sums(flow, flow.source("a", a.reader()), out)
+        options = {"groups": 1, "restore_in_place": True, "prefetch_budget": 0}
+        return flow.start(str(tmp_path / "ck"), trigger=trigger, cache=str(cache), **options)
+
+    def in_place() -> list[bool]:
+        return [os.readlink(path).endswith(".base") for path in cache.rglob("*.current")]
+
+    start(ms.available_now()).await_termination(60)
+    shutil.rmtree(cache)
+    with start(ms.every(0)) as job:
+        a.put(spark, (1, 5))
+        wait_for(job, lambda: last(out)[1] == (8, 4))
+        assert in_place() == [True]
+        job.modify(ms.tune(prefetch_budget=1 << 30)).wait(60)
+        a.put(spark, (1, 7))
+        wait_for(job, lambda: last(out)[1] == (15, 5))
+        assert in_place() == [False]
 
 
 def spark_interval(job: ms.Job) -> str:
