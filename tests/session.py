@@ -1,4 +1,4 @@
-"""The Spark session of the tests: local, its tasks may fail, and it knows no time zone but UTC."""
+"""The Spark session of the tests: local, its tasks may fail once, and it knows no time zone but UTC."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 def local() -> SparkSession:
     """Make the session, or give the one that this process has."""
     return (
-        SparkSession.builder.master("local[2,4]")
+        SparkSession.builder.master("local[2,2]")
         .config("spark.ui.enabled", "false")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.shuffle.partitions", "2")

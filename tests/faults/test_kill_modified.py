@@ -75,7 +75,8 @@ def test_code_that_kills_the_driver_in_its_first_epoch_is_given_up_after_the_sec
 def test_a_driver_killed_in_the_dry_run_goes_on_without_the_modification(spark: SparkSession, tmp_path: Path) -> None:
     root = str(tmp_path)
     killed("tests.modifying", root, "lethal when tried", "by itself")
-    assert os.listdir(f"{root}/checkpoint/rehearsal"), "it died in the middle"
+    (record,) = Path(root, "checkpoint/modifications").iterdir()
+    assert b'"phase":"Validated"' in record.read_bytes(), "it died in the dry run"
     job = Modified(spark, root, "none", steps=[]).run()
     assert [m.phase for m in job.modifications] == [ms.Phase.FAILED]
     assert "submit it again" in job.modifications[0].error

@@ -165,7 +165,7 @@ def test_forgotten_state_is_gone(spark: SparkSession, tmp_path: Path) -> None:
     run.on_event = on_event
     run.run()
     assert not (tmp_path / "checkpoint" / "state" / "limit").exists()
-    with pytest.raises(ms.PlanError, match="no state of an operator 'limit'"):
+    with pytest.raises(ms.PlanError, match="no removed operator or source 'limit'"):
         run.job.forget("limit")
 
 
