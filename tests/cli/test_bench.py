@@ -152,7 +152,7 @@ def test_epoch_measures_floor_and_growth(attempts: dict[str, Attempt]):
 
 @pytest.mark.slow
 def test_modify_measures_each_change_and_sparks_restart(tmp_path: Path):
-    command = [sys.executable, "-m", "midstream", "bench", "modify", "--json", "modify.json"]
+    command = [sys.executable, "-m", "midstream.cli", "bench", "modify", "--json", "modify.json"]
     small = ["--rate", "50", "--keys", "10", "--seconds", "4", "--rounds", "1"]
     done = subprocess.run([*command, *small], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -221,7 +221,7 @@ def _quantiles(found: Any) -> dict[str, float]:
 
 
 def _medians(rounds: Sequence[dict[str, float]]) -> dict[str, float]:
-    return {name: statistics.median(each[name] for each in rounds) for name in rounds[0]}
+    return {name: round(statistics.median(each[name] for each in rounds)) for name in rounds[0]}
 
 
 def _milliseconds(seconds: float) -> int:
