@@ -147,6 +147,7 @@ def steps(spark: SparkSession, root: str, kind: str) -> list[Any]:
         ],
         "remove source": lambda: [ms.remove_source("extra")],
         "tune": lambda: [ms.tune(rows_per_arrow_batch=3)],
+        "rescale": lambda: [ms.rescale("totals", slots=5)],
         "several": lambda: [ms.replace("totals", Negative()), ms.insert("doubled", doubled, after="big"), copy],
         "whole flow": lambda: [other_flow(spark, root)],
         "lethal": lambda: [ms.replace("big", lethal)],
@@ -158,6 +159,7 @@ def steps(spark: SparkSession, root: str, kind: str) -> list[Any]:
 KINDS = (
     "replace stateless", "replace stateful", "insert stateless", "insert stateful", "remove stateless",
     "remove stateful", "add sink", "remove sink", "several", "whole flow", "add source", "remove source", "tune",
+    "rescale",
 )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from midstream.aggregates import (
     quantiles,
     sum,
 )
-from midstream.changes import add_sink, insert, remove, remove_sink, remove_source, replace, tune
+from midstream.changes import add_sink, insert, remove, remove_sink, remove_source, replace, rescale, tune
 from midstream.errors import (
     CheckpointError,
     JobError,
@@ -82,6 +82,7 @@ __all__ = [
     "remove_sink",
     "remove_source",
     "replace",
+    "rescale",
     "sinks",
     "sources",
     "sum",

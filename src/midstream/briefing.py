@@ -54,10 +54,19 @@ def keyed_run(engine: Engine, resolved: Resolved, id: str, intent: Intent, final
     return KeyedRun(
         head,
         epoch,
-        Routing.even(engine.groups, engine.slots(id, resolved)),
+        routing_of(engine, resolved, id),
         combine=engine.folds.get(id, 1.0) < _COMBINE_BELOW,
         markers=bool(due) or engine.least.get(id, 0) < _BUSY,
     )
+
+
+def routing_of(engine: Engine, resolved: Resolved, id: str) -> Routing:
+    """Which slot owns which group of an operator: as its plan says, or in turn."""
+    operator, slots = resolved.plan[id], engine.slots(id, resolved)
+    assert isinstance(operator, (p.Process, p.Aggregate))
+    if len(operator.owners) == engine.groups and max(operator.owners) < slots:
+        return Routing(operator.owners, slots)
+    return Routing.even(engine.groups, slots)
 
 
 def watermark_of(resolved: Resolved, id: str, commit: Commit | None) -> int | None:

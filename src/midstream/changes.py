@@ -183,6 +183,25 @@ def remove_source(id: str) -> Change:
     return Change(f"remove source {id!r}", apply)
 
 
+def rescale(id: str | None = None, *, slots: int) -> Change:
+    """Give a keyed operator, or all of them, another number of slots: its parallelism.
+
+    The fewest groups change their slot, and state is where they are: on one host nothing is copied.
+    """
+    if slots < 1:
+        raise PlanError(f"rescale: slots must be 1 or more, not {slots}")
+
+    def apply(plan: Plan) -> Plan:
+        if id is not None and not isinstance(plan[id], (p.Process, p.Aggregate)):
+            raise PlanError(f"{id!r} is {_kind(plan[id])} and has no slots; only keyed operators have")
+        for operator in plan.of(p.Process, p.Aggregate):
+            if id in (None, operator.id):
+                plan = _with(plan, msgspec.structs.replace(operator, slots=slots, owners=()))
+        return plan
+
+    return Change(f"rescale {'all' if id is None else repr(id)} to {slots} slots", apply)
+
+
 def tune(
     *,
     rows_per_arrow_batch: int | None = None,

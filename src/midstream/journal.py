@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from midstream import plan as plans
+from midstream import planfile
 from midstream import storage as layout
 from midstream.errors import CheckpointError
 from midstream.feeds import Feed, offsets_of
@@ -155,7 +155,7 @@ class Journal:
 
     def write_plan(self, plan: Plan) -> None:
         """Keep a plan version."""
-        self.storage.write(layout.plan_file(plan.version), plans.encode(plan))
+        self.storage.write(layout.plan_file(plan.version), planfile.encode(plan))
 
     def feeds(self) -> tuple[Feed, ...]:
         """Read the sources of the query under the job, in Spark's order; none before the first start."""
@@ -208,7 +208,7 @@ class Journal:
         """Read a plan version."""
         path = layout.plan_file(version)
         try:
-            return plans.decode(self.storage.read(path))
+            return planfile.decode(self.storage.read(path))
         except (FileNotFoundError, msgspec.MsgspecError) as error:
             raise CheckpointError(
                 f"plan version {version} cannot be read from {self.storage.path(path)}: {error}"

@@ -24,6 +24,7 @@ from midstream.events import Modifying
 from midstream.failures import explained
 from midstream.feeds import check_known
 from midstream.modification import Cut, Event, Phase, Record, advance
+from midstream.placement import routed
 from midstream.query import Query
 from midstream.rehearsal import Rehearsal
 from midstream.resolve import resolve
@@ -255,6 +256,7 @@ class Modifications:
         running = engine.resolved
         version = max(self.journal.versions(), default=0) + 1
         new = changes.versioned(changes.changed(running.plan, one._steps), version)
+        new, moved = routed(engine, running, new)
         states = engine.last.operators if engine.last is not None else {}
         resolved = validated(engine.spark, running, new, states)
         check_known(engine.feeds, new)
@@ -262,7 +264,7 @@ class Modifications:
         one._move(m.Fits(running.plan.version))
         tried = self._rehearse(resolved)
         self._open_sinks(resolved.plan)
-        one._move(tried)
+        one._move(replace(tried, note="; ".join(filter(None, (tried.note, moved)))))
         self.journal.write_plan(resolved.plan)
         engine.add_plan(resolved)
         one._move(m.Kept(version))

@@ -6,11 +6,7 @@ streaming DataFrame belongs to the session that made it.
 
 from __future__ import annotations
 
-import ast
-import datetime
-import math
-from collections.abc import Callable, Iterator
-from decimal import Decimal
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -98,6 +94,7 @@ class Process(Operator, frozen=True, kw_only=True, tag="process"):
     state: tuple[StateField, ...] = ()
     order_by: tuple[str, ...] = ()
     slots: int = 0  # 0: as many as the cluster has cores
+    owners: tuple[int, ...] = ()  # group -> slot; none: dealt out in turn
     base: int = 0  # where the entries of this form of the state begin, see state/keyed.py
     migration: Migration | None = None
 
@@ -108,6 +105,7 @@ class Aggregate(Operator, frozen=True, kw_only=True, tag="aggregate"):
     keys: tuple[str, ...]
     aggregates: tuple[AggregateSpec, ...]
     slots: int = 0
+    owners: tuple[int, ...] = ()
 
 
 class Sink(Operator, frozen=True, kw_only=True, tag="sink"):
@@ -242,7 +240,7 @@ class Difference(msgspec.Struct, frozen=True):
 
 
 def difference(old: Plan, new: Plan) -> Difference:
-    """Work out what changed; the number of slots and the pickled bytes of code do not count."""
+    """Work out what changed; slots and the pickled bytes of code do not count."""
     before = {operator.id: _fingerprint(operator) for operator in old.operators}
     after = {operator.id: _fingerprint(operator) for operator in new.operators}
     return Difference(
@@ -339,7 +337,7 @@ def _fingerprint(operator: AnyOperator) -> Any:
         if isinstance(plain, dict):
             if "digest" in plain and "pickled" in plain:
                 return plain["digest"]
-            return {k: strip(v) for k, v in plain.items() if k != "slots"}
+            return {k: strip(v) for k, v in plain.items() if k not in ("slots", "owners")}
         if isinstance(plain, (list, tuple)):
             return [strip(each) for each in plain]
         return plain
@@ -351,61 +349,3 @@ def _fingerprint(operator: AnyOperator) -> Any:
     if isinstance(operator, (Sink, Source)):
         plain.pop("code")  # a sink is known by its description, a source by its id and schema
     return strip(plain)
-
-
-def encode(plan: Plan) -> bytes:
-    """Write a plan as JSON."""
-    return msgspec.json.format(msgspec.json.encode(_with_defaults(plan, _shown)), indent=1)
-
-
-def decode(text: bytes) -> Plan:
-    """Read a plan that `encode` wrote."""
-    return _with_defaults(msgspec.json.decode(text, type=Plan), _read)
-
-
-def _with_defaults(plan: Plan, convert: Callable[[StateField], Any]) -> Plan:
-    """Convert the defaults of declared state: JSON has no infinities, decimals or moments."""
-
-    def fields(state: tuple[StateField, ...]) -> tuple[StateField, ...]:
-        return tuple(msgspec.structs.replace(field, default=convert(field)) for field in state)
-
-    def migration(older: Migration | None) -> Migration | None:
-        if older is None:
-            return None
-        return msgspec.structs.replace(older, state=fields(older.state), before=migration(older.before))
-
-    def converted(operator: AnyOperator) -> AnyOperator:
-        if not isinstance(operator, Process):
-            return operator
-        return msgspec.structs.replace(operator, state=fields(operator.state), migration=migration(operator.migration))
-
-    return msgspec.structs.replace(plan, operators=tuple(map(converted, plan.operators)))
-
-
-def _shown(field: StateField) -> str | None:
-    """Write a default as a Python literal, or as its kind and text: nothing that is read from a plan is run."""
-    value = field.default
-    if value is None:
-        return None
-    if isinstance(value, (bool, int, str, bytes, tuple)) or (isinstance(value, float) and math.isfinite(value)):
-        return repr(value)
-    for kind, (type, write, _) in _KINDS.items():
-        if isinstance(value, type):
-            return f"{kind} {write(value)}"
-    raise PlanError(f"the default of state {field.name!r}, {value!r}, cannot be kept: use a plain Python value")
-
-
-def _read(field: StateField) -> Any:
-    if field.default is None:
-        return None
-    kind, _, text = field.default.partition(" ")
-    return _KINDS[kind][2](text) if kind in _KINDS else ast.literal_eval(field.default)
-
-
-# kind -> (type, to text, from text); a moment is a date too, so it comes first
-_KINDS: dict[str, tuple[Any, Callable[[Any], str], Callable[[str], Any]]] = {
-    "float": (float, repr, float),  # infinities and NaN
-    "decimal": (Decimal, str, Decimal),
-    "datetime": (datetime.datetime, datetime.datetime.isoformat, datetime.datetime.fromisoformat),
-    "date": (datetime.date, datetime.date.isoformat, datetime.date.fromisoformat),
-}

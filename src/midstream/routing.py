@@ -14,7 +14,7 @@ MAX_GROUPS = 32_767  # group numbers are sorted as 16-bit integers
 class Routing:
     """The owner of every group of one operator.
 
-    Promised: every group has exactly one slot, and slot sizes differ by at most one after `even`.
+    Promised: every group has exactly one slot, and slot sizes differ by at most one after `even` and `resized`.
 
     >>> Routing.even(groups=5, slots=2).owners
     (0, 1, 0, 1, 0)
@@ -29,6 +29,31 @@ class Routing:
         if not 1 <= slots <= groups:
             raise ValueError(f"slots must lie between 1 and the number of groups ({groups}), not {slots}")
         return cls(tuple(group % slots for group in range(groups)), slots)
+
+    def resized(self, slots: int) -> Routing:
+        """Spread the groups over another number of slots, so that the fewest change their slot.
+
+        >>> Routing((0, 0, 0, 1, 1, 1), 2).resized(3).owners
+        (0, 0, 2, 1, 1, 2)
+        """
+        groups = len(self.owners)
+        if not 1 <= slots <= groups:
+            raise ValueError(f"slots must lie between 1 and the number of groups ({groups}), not {slots}")
+        held = {slot: list(self.groups_of(slot)) for slot in range(slots)}
+        large = sorted(held, key=lambda slot: (-len(held[slot]), slot))[: groups % slots]  # they may keep one more
+        share = {slot: groups // slots + (slot in large) for slot in held}
+        free = [group for group, owner in enumerate(self.owners) if owner >= slots]
+        for slot, mine in held.items():
+            free += mine[share[slot] :]
+        owners = list(self.owners)
+        for slot, mine in held.items():
+            for _ in range(share[slot] - len(mine)):
+                owners[free.pop()] = slot
+        return Routing(tuple(owners), slots)
+
+    def moved(self, after: Routing) -> tuple[int, ...]:
+        """List the groups that have another slot under another routing."""
+        return tuple(group for group, owner in enumerate(self.owners) if after.owners[group] != owner)
 
     def groups_of(self, slot: int) -> tuple[int, ...]:
         """List the groups that a slot owns, in order."""

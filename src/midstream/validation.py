@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def validated(spark: SparkSession, running: Resolved, new: p.Plan, states: dict[str, OperatorState]) -> Resolved:
     """Resolve a new plan, or refuse it, saying which operator does not fit and what to do."""
-    if not p.difference(running.plan, new) and running.plan.tuning == new.tuning:
+    if not p.difference(running.plan, new) and _setup(running.plan) == _setup(new):
         raise PlanError(f"nothing would change: the running plan (version {running.plan.version}) is the same")
     p.check_state_fits(running.plan, new)
     new = _placed(p.inheriting(running.plan, new), running, states)
@@ -33,6 +33,11 @@ def validated(spark: SparkSession, running: Resolved, new: p.Plan, states: dict[
             check_layout(id, states[id].layouts, keyed)
     _check_sinks(running, resolved)
     return resolved
+
+
+def _setup(plan: p.Plan) -> object:
+    """What may change without a change of what is computed."""
+    return plan.tuning, {o.id: (o.slots, o.owners) for o in plan.of(p.Process, p.Aggregate)}
 
 
 def _placed(new: p.Plan, running: Resolved, states: dict[str, OperatorState]) -> p.Plan:

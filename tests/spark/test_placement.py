@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 import midstream as ms
 from midstream import dataflow, testing
+from midstream.live import Live
 from midstream.routing import spark_hash, tokens
 from midstream.testing import batches
 
@@ -72,3 +73,36 @@ def test_slots_that_run_out_of_rows_are_run_all_the_same(
     assert Counter((row.key, row.n) for row in result.rows("out")) == expected
     assert {row.key: row.n for row in result.state["counts"]["record"]} == dict(seen)
     assert alone == [2, 4], "the first epoch in which a slot unexpectedly has no rows"
+
+
+def test_a_running_operator_is_rescaled_and_its_state_goes_on(spark: SparkSession) -> None:
+    out = ms.sinks.memory()
+    totals: Counter[int] = Counter()
+
+    def build(flow: ms.Flow, rows: ms.Stream) -> None:
+        rows.key_by("k").aggregate("sums", slots=2, total=ms.sum("v")).sink("out", out)
+
+    def feed(live: Live) -> None:
+        rows = [(k, k + len(live.progress)) for k in range(300)]
+        for k, v in rows:
+            totals[k] += v
+        live.feed("rows", rows)
+        assert {row.k: row.total for row in out.rows()} == totals
+
+    with Live(spark, build, rows="k long, v long") as live:
+        feed(live)
+        up = live.modify(ms.rescale("sums", slots=5))
+        assert up.note == "76 of 128 groups of 'sums' change their slot", "2 x 64 become 26, 26, 26, 25, 25"
+        feed(live)
+        assert len(live.job._engine.last.operators["sums"].logs) == 5  # type: ignore[union-attr]
+        down = live.modify(ms.rescale(slots=3))
+        assert down.note == "50 of 128 groups of 'sums' change their slot"
+        feed(live)
+        down.undo().wait(60)
+        feed(live)
+        with pytest.raises(ms.ModificationError, match="cannot have 129 slots"):
+            live.modify(ms.rescale("sums", slots=129))
+        with pytest.raises(ms.ModificationError, match="nothing would change"):
+            live.modify(ms.rescale("sums", slots=5))
+        with pytest.raises(ms.ModificationError, match="'out' is a sink and has no slots"):
+            live.modify(ms.rescale("out", slots=2))

@@ -28,10 +28,9 @@ from midstream.plan import (
     Watermark,
     check,
     check_state_fits,
-    decode,
     difference,
-    encode,
 )
+from midstream.planfile import decode, encode
 
 
 def code(digest: str = "d", **others: Any) -> Code:

@@ -38,3 +38,23 @@ def test_more_slots_than_groups_or_none_are_refused(groups: int, slots: int):
 
 def test_a_slot_that_is_not_there_owns_nothing():
     assert Routing.even(4, 2).groups_of(2) == ()
+
+
+@given(st.integers(1, 200), st.lists(st.integers(1, 200), min_size=1, max_size=5))
+def test_resizing_keeps_slots_even_and_moves_the_fewest_groups(groups: int, sizes: list[int]):
+    routing = Routing.even(groups, 1)
+    for slots in sizes:
+        after = routing.resized(min(slots, groups))
+        counts = [len(after.groups_of(slot)) for slot in range(after.slots)]
+        assert sum(counts) == groups
+        assert max(counts) - min(counts) <= 1
+        before = sorted((len(routing.groups_of(slot)) for slot in range(after.slots)), reverse=True)
+        least = groups - sum(map(min, before, sorted(counts, reverse=True)))  # the largest keep the largest shares
+        assert len(routing.moved(after)) == least
+        routing = after
+
+
+@pytest.mark.parametrize("slots", [0, 9])
+def test_there_are_as_many_slots_as_groups_at_most(slots: int):
+    with pytest.raises(ValueError, match="slots must lie between 1 and the number of groups"):
+        Routing.even(8, 2).resized(slots)
