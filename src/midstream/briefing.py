@@ -50,6 +50,7 @@ def keyed_run(engine: Engine, resolved: Resolved, id: str, intent: Intent, final
         changed=state.changed or (None,) * engine.groups,
         recent=tuple(logs_of(commit, id) for commit in engine.recent),
         in_place=settings.in_place,
+        apart=settings.apart,
     )
     return KeyedRun(
         head,

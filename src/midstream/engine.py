@@ -56,6 +56,7 @@ class Settings:
     snapshot_budget: int = 1 << 20
     rows_per_arrow_batch: int = 100_000
     in_place: bool = False
+    apart: bool = False  # executors have caches of their own
     prefetch_budget: int = 64 << 20
     cut_deadline: float = 60.0  # seconds for the first epoch under a new plan
 

@@ -241,7 +241,8 @@ def start(
         on_drift: what to do if the flow has changed.
         savepoint: where to begin.
         groups: number of key-groups.
-        cache: directory for the local copy of the state (a directory of your user below the system's temporary one).
+        cache: directory for the local copy of the state: a directory of your user below the system's temporary one,
+            or, on a cluster, the working directory of each executor. Executors never share a copy.
         keep_epochs: how many committed epochs stay restorable.
         rows_per_arrow_batch: rows per batch between the JVM and Python.
         restore_in_place: read snapshots where they are instead of copying them first, where the store is a disk.
@@ -279,8 +280,10 @@ def start(
                 f"start from it with groups={groups}"
             )
         plan = _plan_to_run(journal, flow, on_drift)
-        directory = os.fspath(cache) if cache is not None else _default_cache()
-        discard_other_boots(directory, identity.job)
+        on_cluster = not (spark.sparkContext.master or "").startswith("local")
+        directory = os.fspath(cache) if cache is not None else "" if on_cluster else _default_cache()
+        if not on_cluster:
+            discard_other_boots(directory, identity.job)
         engine = Engine(
             spark=spark,
             journal=journal,
@@ -295,6 +298,7 @@ def start(
                 keep_epochs,
                 rows_per_arrow_batch=rows_per_arrow_batch,
                 in_place=restore_in_place,
+                apart=on_cluster,
                 prefetch_budget=prefetch_budget,
                 cut_deadline=micros(cut_deadline) / 1e6,
             ),

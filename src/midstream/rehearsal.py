@@ -93,7 +93,8 @@ class Rehearsal:
     def _keyed_run(self, resolved: Resolved, id: str, name: str, storage: Storage) -> KeyedRun:
         engine = self._engine
         clock = engine.last.clock if engine.last is not None else engine.clock()
-        head = Head(name, id, storage.root, engine.settings.cache, -1, (None,) * engine.groups)
+        settings = engine.settings
+        head = Head(name, id, storage.root, settings.cache, -1, (None,) * engine.groups, apart=settings.apart)
         routing = routing_of(engine, resolved, id)
         return KeyedRun(head, Epoch(0, clock, name, None), routing, combine=False, markers=True)
 

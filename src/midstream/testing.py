@@ -29,6 +29,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from midstream import plan as p
+from midstream.cluster import Cluster as Cluster
+from midstream.cluster import cluster as cluster
 from midstream.code import load
 from midstream.durations import Duration, micros
 from midstream.errors import MidstreamError

@@ -8,6 +8,7 @@ applies the logs after it. A cached copy is never trusted by its epoch number al
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import shutil
 import subprocess
@@ -48,6 +49,7 @@ class Head:
     changed: tuple[tuple[int, str] | None, ...]  # group -> (epoch, commit) of its last change
     recent: tuple[LogsOf, ...] = ()  # the newest epochs, oldest first; older ones are read from the store
     in_place: bool = False  # open snapshots in place instead of copying them
+    apart: bool = False  # each executor has a cache of its own: on a cluster, also where several share a host
 
 
 @dataclass(slots=True)
@@ -64,7 +66,8 @@ class Cache:
 
     def __post_init__(self) -> None:
         self._known.update((epoch.epoch, epoch) for epoch in self.head.recent)
-        self.directory = os.path.join(self.head.cache, self.head.job, boot_id(), self.head.operator)
+        root = executor_cache(self.head.cache) if self.head.apart else self.head.cache
+        self.directory = os.path.join(root, self.head.job, boot_id(), self.head.operator)
 
     def bring(self, group: int) -> GroupStore:
         """Take a group to the head of the committed history and open it."""
@@ -259,6 +262,15 @@ class Cache:
                 newest = Journal(Storage(self.head.checkpoint)).commit(self.head.epoch)
                 self._snapshots = newest.operators.get(self.head.operator, OperatorState()).snapshots
         return self._snapshots[group] if self._snapshots else None
+
+
+def executor_cache(cache: str) -> str:
+    """The cache of this executor alone: below the given directory, or where Spark lets it work, which goes with it.
+
+    Spark gives every executor a working directory of its own, and its Python workers inherit it.
+    """
+    here = os.getcwd()
+    return os.path.join(cache, hashlib.sha256(here.encode()).hexdigest()[:12]) if cache else os.path.join(here, "state")
 
 
 def logs_of(commit: Commit, operator: str) -> LogsOf:

@@ -1,0 +1,91 @@
+"""A job on a real cluster whose workers come and go; run as a program, since a process has one session of Spark."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+import midstream as ms
+from midstream.events import After, Event, Step
+from midstream.storage import commit_file, log_directory
+from midstream.testing import Cluster, cluster, source
+
+EPOCHS = 6
+SCHEMA = "k long, v long"
+
+
+def rows(epoch: int) -> list[tuple[int, int]]:
+    """Make the rows of an epoch."""
+    return [(i % 97, i + epoch) for i in range(400)]
+
+
+class Latest(ms.KeyedFunction):
+    """Keeps a sum, the newest values, and how often each was seen."""
+
+    total = ms.value("long", default=0)
+    newest = ms.list("long")
+    seen = ms.map("long", "long")
+
+    def process(self, key: Any, rows: list[Any], ctx: ms.Context) -> Any:
+        """Take in rows."""
+        for row in rows:
+            self.total += row.v
+            self.seen[row.v % 3] = self.seen.get(row.v % 3, 0) + 1
+        self.newest = [*list(self.newest)[-2:], max(row.v for row in rows)]
+        yield key, self.total, sum(self.newest), sum(self.seen.values())
+
+
+def main(root: str) -> None:
+    """Run the job, kill a worker in the middle of an epoch, add another."""
+    with cluster(workers=2) as workers:
+        told = {**run(workers.session(), workers, root), "workers": workers.workers}
+        with open(f"{root}/told.json", "w") as file:
+            json.dump(told, file)
+
+
+def run(spark: SparkSession, workers: Cluster, root: str) -> dict[str, Any]:
+    """Run to the end of the input; say what was killed when, and which caches there are, of all executors."""
+    flow = ms.Flow("clustered")
+    stream = flow.source("rows", source(spark, f"{root}/input", SCHEMA, [rows(epoch) for epoch in range(EPOCHS)]))
+    stream.key_by("k").aggregate("sums", slots=2, total=ms.sum("v"), n=ms.count()).sink(
+        "sums_out", ms.sinks.files(f"{root}/sums", format="json")
+    )
+    latest = stream.key_by("k").process("latest", Latest(), schema="k long, t long, s long, n long", slots=2)
+    latest.sink("latest_out", ms.sinks.files(f"{root}/latest", format="json"))
+
+    told: dict[str, Any] = {}
+    log, commit = f"{root}/checkpoint/{log_directory('latest', 3)}", f"{root}/checkpoint/{commit_file(3)}"
+
+    def kill() -> None:
+        """Kill a worker once one task of the epoch has written its log."""
+        while not any(files for _, _, files in os.walk(log)):
+            time.sleep(0.001)
+        workers.kill_worker(0)
+        told["in mid-epoch"] = not os.path.exists(commit)
+        workers.add_worker()
+
+    killer = threading.Thread(target=kill)
+
+    def listen(event: Event) -> None:
+        if event == After(Step.JOURNAL, 3):
+            killer.start()
+
+    job = flow.start(f"{root}/checkpoint", trigger=ms.available_now(), groups=16, listener=listen)
+    job.await_termination()
+    killer.join()
+    told["caches"] = sorted(
+        os.path.relpath(path, workers.directory)
+        for path, directories, _ in os.walk(workers.directory)
+        if os.path.basename(path) == job.id and directories
+    )
+    return told
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
