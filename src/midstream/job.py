@@ -163,6 +163,8 @@ class Job:
             remove = "remove_source" if id in tags(self._engine.feeds) else "remove"
             raise PlanError(f"operator {id!r} is part of the running plan; remove it first, with ms.{remove}({id!r})")
         if id and id in tags(self._engine.feeds):
+            if not self.is_active:
+                raise JobError(f"the job has ended; start it again to let it forget source {id!r}")
             self._query.forget(id)
         elif last is not None and id in last.operators:
             self._engine.forgotten.add(id)

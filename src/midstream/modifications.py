@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+import warnings
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
@@ -241,7 +242,8 @@ class Modifications:
         try:
             self._prepare(one)
         except Exception as error:  # whatever is wrong with new code is the modification's fault, never the job's
-            if one.phase is Phase.ARMED and not self.engine.stopping.is_set():
+            is_over = self.engine.stopping.is_set() or self.query.has_ended  # what is armed is applied after a restart
+            if one.phase is Phase.ARMED and not is_over:
                 one._move(m.Broken(str(explained(error))))
             elif one.phase is not Phase.ARMED and not self._closed:
                 one._move(m.Refused(str(explained(error))))
@@ -249,7 +251,10 @@ class Modifications:
         with one._moved:
             one._moved.wait_for(lambda: one.phase.is_final or self._closed)
         if not self._closed and not self.query.fits(self.engine.resolved.plan):  # it was rolled back
-            self.query.exchange(self.engine.resolved.plan)
+            try:
+                self.query.exchange(self.engine.resolved.plan)
+            except Exception as error:  # the query at hand feeds the running plan as well
+                warnings.warn(f"the query stays as modification {one.number} left it: {error}", stacklevel=1)
 
     def _prepare(self, one: Modification) -> None:
         engine = self.engine

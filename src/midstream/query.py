@@ -47,6 +47,7 @@ class Query:
     def __init__(self, engine: Engine, frames: dict[str, DataFrame], trigger: Trigger) -> None:
         self.current: StreamingQuery | None = None
         self.trigger = trigger
+        self.has_ended = False  # for good
         self._engine, self._frames = engine, frames  # frames: of the script
         self._shape: Shape | None = None
         self._fallback: Plan | None = None  # whose query is started again if the new one cannot run
@@ -123,12 +124,12 @@ class Query:
             except Exception as error:  # of Spark, of a source, or the engine's own, which is kept there
                 failure = error
             with self._changing:
-                if self.current is not current:
+                if self.current is not current or (failure is not None and self._fall_back(failure)):
                     continue
-                if failure is None:
-                    return
-                if not self._fall_back(failure):
+                self.has_ended = True
+                if failure is not None:
                     raise failure
+                return
 
     def _fall_back(self, failure: Exception) -> bool:
         """Start the old query again where a new one has ended by itself: a source that cannot be read, mostly."""
@@ -157,8 +158,8 @@ class Query:
         try:
             with engine.lock:  # an epoch under way holds it
                 pass
-            if engine.stopping.is_set():
-                raise JobError("the job is being stopped")
+            if engine.stopping.is_set() or self.has_ended:
+                raise JobError("the job has ended, or is being stopped")
             if self.current is not None:
                 with _quiet(engine.spark):
                     self.current.stop()

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from midstream import code
@@ -64,7 +65,6 @@ def _checked(id: str, frame: Any) -> DataFrame:
 
 
 def _session(id: str) -> SparkSession:
-    spark = SparkSession.getActiveSession()
-    if spark is None:
+    if SparkContext._active_spark_context is None:
         raise PlanError(f"there is no Spark session yet to make source {id!r} with; make one first")
-    return spark
+    return SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()  # a new thread has no active one
