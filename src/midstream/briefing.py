@@ -65,9 +65,13 @@ def routing_of(engine: Engine, resolved: Resolved, id: str) -> Routing:
     """Which slot owns which group of an operator: as its plan says, or in turn."""
     operator, slots = resolved.plan[id], engine.slots(id, resolved)
     assert isinstance(operator, (p.Process, p.Aggregate))
-    if len(operator.owners) == engine.groups and max(operator.owners) < slots:
-        return Routing(operator.owners, slots)
-    return Routing.even(engine.groups, slots)
+    return planned_routing(operator, engine.groups, slots) or Routing.even(engine.groups, slots)
+
+
+def planned_routing(operator: p.Keyed, groups: int, slots: int) -> Routing | None:
+    """The routing that a plan has for an operator, if it fits the numbers of groups and slots."""
+    fits = len(operator.owners) == groups and max(operator.owners) < slots
+    return Routing(operator.owners, slots) if fits else None
 
 
 def watermark_of(resolved: Resolved, id: str, commit: Commit | None) -> int | None:

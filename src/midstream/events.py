@@ -82,3 +82,7 @@ class Progress:
 
 Event = Before | After | Staged | Rerun | Modifying | Exchanging | Progress
 Listener = Callable[[Event], None]
+
+
+def ignore(event: Event) -> None:
+    """Listen to nothing."""

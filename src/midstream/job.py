@@ -22,7 +22,7 @@ from midstream.changes import Change
 from midstream.durations import Duration, micros
 from midstream.engine import Engine, Settings, StopRequestedError
 from midstream.errors import CheckpointError, JobError, PlanError
-from midstream.events import Event, Progress
+from midstream.events import Event, Progress, ignore
 from midstream.failures import explained
 from midstream.feeds import tags
 from midstream.flow import Flow, Trigger
@@ -305,7 +305,7 @@ def start(
                 cut_deadline=micros(cut_deadline) / 1e6,
             ),
             clock=clock or _wall_clock,
-            listener=listener or _ignore,
+            listener=listener or ignore,
         )
         for operator in plan.of(p.Sink):
             code.load(operator.code).open(spark, operator.id, identity.job)
@@ -353,7 +353,3 @@ def _default_cache() -> str:
 
 def _wall_clock() -> int:
     return time.time_ns() // 1000
-
-
-def _ignore(event: Event) -> None:
-    return None

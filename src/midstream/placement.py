@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from midstream import plan as p
-from midstream.briefing import routing_of
+from midstream.briefing import planned_routing, routing_of
 from midstream.errors import PlanError
 from midstream.resolve import Resolved
 from midstream.routing import Routing
@@ -37,10 +37,7 @@ def _placed(engine: Engine, running: Resolved, operator: p.Keyed) -> tuple[p.Key
     if operator.id not in running.keyed:
         return operator, 0
     before, slots = routing_of(engine, running, operator.id), min(operator.slots or engine.cores, engine.groups)
-    after = before
-    if len(operator.owners) == engine.groups and max(operator.owners) < slots:
-        after = Routing(operator.owners, slots)  # as it was before an undo
-    elif slots != before.slots:
-        after = before.resized(slots)
+    undone = planned_routing(operator, engine.groups, slots)
+    after = undone or (before if slots == before.slots else before.resized(slots))
     owners = () if after == Routing.even(engine.groups, slots) else after.owners
     return msgspec.structs.replace(operator, owners=owners), len(before.moved(after))

@@ -16,6 +16,7 @@ from midstream.attempt import Attempt
 from midstream.briefing import routing_of
 from midstream.dataflow import KeyedRun
 from midstream.deadline import limited
+from midstream.events import ignore
 from midstream.feeds import grown, tags
 from midstream.modification import Tried
 from midstream.resolve import Resolved, arrow_schema
@@ -58,7 +59,7 @@ class Rehearsal:
                 batch = self._frame(rows, engine.batch_schema(feeds))
                 engine.configure(self._session, resolved)
                 keyed = {o.id: self._keyed_run(resolved, o.id, name, storage) for o in _keyed(resolved)}
-                Attempt(resolved, batch, 0, name, storage, tags(feeds), keyed, _ignore).without_sinks()
+                Attempt(resolved, batch, 0, name, storage, tags(feeds), keyed, ignore).without_sinks()
                 return Tried(rows.num_rows if rows is not None else 0, note)
         finally:
             storage.delete("")
@@ -101,7 +102,3 @@ class Rehearsal:
 
 def _keyed(resolved: Resolved) -> list[p.Process | p.Aggregate]:
     return resolved.plan.of(p.Process, p.Aggregate)
-
-
-def _ignore(event: object) -> None:
-    return None

@@ -22,6 +22,7 @@ from midstream.changes import Change
 from midstream.deadline import limited
 from midstream.engine import Engine
 from midstream.errors import JobError, PlanError
+from midstream.events import ignore
 from midstream.failures import explained
 from midstream.journal import Intent, Journal
 from midstream.rehearsal import Rehearsal
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from midstream.events import Event
     from midstream.modifications import Modification
 
 SAMPLES = 10  # rows that are shown of what differs, for each sink
@@ -138,7 +138,7 @@ class Shadow:
             cores=engine.cores,
             settings=replace(engine.settings, cache=self._cache),
             clock=engine.clock,
-            listener=_ignore,
+            listener=ignore,
         )
 
     def _begin(self) -> None:
@@ -233,7 +233,3 @@ def _added(before: Compared, real: DataFrame, shadow: DataFrame) -> Compared:
 
 def _schemas(resolved: Resolved) -> dict[str, StructType]:
     return {sink.id: resolved.schemas[sink.id] for sink in resolved.plan.of(p.Sink)}
-
-
-def _ignore(event: Event) -> None:
-    return None
