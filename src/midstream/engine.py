@@ -150,13 +150,18 @@ class Engine:
                 check_layout(id, self.last.operators[id].layouts, keyed)
         self.housekeeping.sweep(self.last)
 
-    def adopt(self) -> None:
-        """Let an epoch that was begun but not committed run under the plan of this start: nobody has seen its rows."""
+    def adopt(self, version: int | None = None) -> None:
+        """Let an epoch that was begun but not committed run under the plan of this start: nobody has seen its rows.
+
+        Args:
+            version: of the plan that it must run under; by default it keeps its own, if the job still knows that.
+        """
         epoch = self.last.epoch + 1 if self.last is not None else 0
         intent = self.journal.intent(epoch)
         known = {self.resolved.plan.version, self.armed.version if self.armed is not None else 0}
-        if intent is not None and intent.version not in known:
-            self.journal.write_intent(msgspec.structs.replace(intent, version=self.resolved.plan.version))
+        if intent is not None and (intent.version not in known if version is None else intent.version != version):
+            adopted = self.resolved.plan.version if version is None else version
+            self.journal.write_intent(msgspec.structs.replace(intent, version=adopted))
 
     def on_batch(self, batch: DataFrame, epoch: int) -> None:
         """Run an epoch: what Spark calls."""

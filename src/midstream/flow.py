@@ -99,7 +99,8 @@ class Flow:
             checkpoint: directory of the job: a path, or a URI that both Spark and `pyarrow.fs` know.
             trigger: `every("1 second")` (the default) or `available_now()`.
             on_drift: what to do if the flow differs from the one that the checkpoint ran last: "fail" shows the
-                difference, "keep" goes on with the old plan, "apply" goes on with this one.
+                difference, "keep" goes on with the old plan, "apply" goes on with this one, as a modification:
+                it is in `job.modifications`, is rolled back if its first epoch fails, and can be undone.
             savepoint: start a new checkpoint from this savepoint.
             groups: number of key-groups, fixed for the job's life (128).
             options: see `midstream.job.start`.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import os
 import sys
@@ -21,7 +22,7 @@ from midstream import plan as p
 from midstream.changes import Change
 from midstream.durations import Duration, micros
 from midstream.engine import Engine, Settings, StopRequestedError
-from midstream.errors import CheckpointError, JobError, PlanError
+from midstream.errors import CheckpointError, JobError, MidstreamError, PlanError
 from midstream.events import Event, Progress, ignore
 from midstream.failures import explained
 from midstream.feeds import tags
@@ -31,7 +32,7 @@ from midstream.journal import Journal, Lease
 from midstream.modifications import Modification, Modifications
 from midstream.plan import Plan
 from midstream.query import Query
-from midstream.resolve import resolve
+from midstream.resolve import Resolved, resolve
 from midstream.routing import DEFAULT_GROUPS, MAX_GROUPS
 from midstream.savepoint import restore_savepoint, write_savepoint
 from midstream.shadow import Shadow
@@ -184,13 +185,13 @@ class Job:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def _begin(self) -> None:
+    def _begin(self, drifted: Plan | None) -> None:
         self._modifications.recover()
-        self._engine.adopt()
         last = self._engine.last
         if last is not None and last.final:
             self._end()
             return
+        self._engine.adopt(self._modifications.drift(drifted) if drifted is not None else None)
         self._modifications.start_query()
         threading.Thread(target=self._watch, name=f"midstream-{self.name}", daemon=True).start()
 
@@ -281,7 +282,7 @@ def start(
                 f"the job of {storage.root} has {identity.groups} groups, fixed for its life; write a savepoint and "
                 f"start from it with groups={groups}"
             )
-        plan = _plan_to_run(journal, flow, on_drift)
+        resolved, drifted = _plan_to_run(spark, journal, identity.job, flow, on_drift)
         on_cluster = not (spark.sparkContext.master or "").startswith("local")
         directory = os.fspath(cache) if cache is not None else "" if on_cluster else _default_cache()
         if not on_cluster:
@@ -292,7 +293,7 @@ def start(
             job=identity.job,
             query_name=f"{flow.name}-{identity.job[:8]}",
             groups=identity.groups,
-            resolved=resolve(spark, plan),
+            resolved=resolved,
             feeds=journal.feeds(),
             cores=spark.sparkContext.defaultParallelism,
             settings=Settings(
@@ -307,12 +308,10 @@ def start(
             clock=clock or _wall_clock,
             listener=listener or ignore,
         )
-        for operator in plan.of(p.Sink):
-            code.load(operator.code).open(spark, operator.id, identity.job)
         engine.recover()
-        journal.write_plan(plan)
+        journal.write_plan(resolved.plan)
         job = Job(flow, engine, lease, trigger)
-        job._begin()
+        job._begin(drifted)
         return job
     except BaseException:
         lease.release()
@@ -326,25 +325,51 @@ def _use_this_python(spark: SparkSession) -> None:
         context.pythonExec = sys.executable
 
 
-def _plan_to_run(journal: Journal, flow: Flow, on_drift: str) -> Plan:
-    """Compare the script's flow with the plan that the checkpoint ran last."""
+def _plan_to_run(
+    spark: SparkSession, journal: Journal, job: str, flow: Flow, on_drift: str
+) -> tuple[Resolved, Plan | None]:
+    """Compare the script's flow with the plan that the checkpoint ran last.
+
+    Gives the plan to run, and the plan to become at once, as a modification, where the flow has changed and that is
+    wanted. Where the old plan cannot run any more, there is nothing to go back to: the new one is run as it is.
+    """
     new = flow.plan()
     old = journal.running_plan()
     if old is None:
-        return new
+        return _opened(spark, new, job), None
     new = msgspec.structs.replace(p.inheriting(old, new), tuning=old.tuning)
     drift = p.difference(old, new)
     if not drift:
-        return msgspec.structs.replace(new, version=old.version)
+        return _opened(spark, msgspec.structs.replace(new, version=old.version), job), None
+    kept = p.with_sinks_of(old, new)
     if on_drift == "keep":
-        return p.with_sinks_of(old, new)
+        return _opened(spark, kept, job), None
     if on_drift == "fail":
         raise PlanError(
             f"flow {flow.name!r} differs from plan version {old.version} of the checkpoint {journal.storage.root}: "
             f"{drift}. Start with on_drift='apply' to go on with this flow, or with on_drift='keep' for the old plan"
         )
     p.check_state_fits(old, new)
-    return msgspec.structs.replace(new, version=max(journal.versions()) + 1)
+    if _is_fed(old, new):
+        with contextlib.suppress(MidstreamError):  # code of another Python, a sink whose password is gone
+            return _opened(spark, kept, job), new
+    return _opened(spark, msgspec.structs.replace(new, version=max(journal.versions()) + 1), job), None
+
+
+def _opened(spark: SparkSession, plan: Plan, job: str) -> Resolved:
+    """Resolve a plan, and open its sinks."""
+    resolved = resolve(spark, plan)
+    for sink in plan.of(p.Sink):
+        code.load(sink.code).open(spark, sink.id, job)
+    return resolved
+
+
+def _is_fed(old: Plan, script: Plan) -> bool:
+    """Whether the sources of an older plan can be made: by the script, or by code that was kept."""
+    given = {source.id: source.schema for source in script.of(p.Source)}
+    return all(
+        given.get(source.id, source.schema if source.code else "") == source.schema for source in old.of(p.Source)
+    )
 
 
 def _default_cache() -> str:

@@ -6,6 +6,7 @@ machine in `modification` says what may follow what; here its events are made, j
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 import warnings
@@ -34,6 +35,7 @@ from midstream.validation import validated
 if TYPE_CHECKING:
     from midstream.plan import Plan
 
+_log = logging.getLogger("midstream")
 KEPT = 50  # modifications whose records and plans stay in the journal
 
 
@@ -189,15 +191,40 @@ class Modifications:
         with self._wake:
             if self._closed:
                 raise JobError(f"the job cannot be modified: {self._closed}")
-            number = self.known[-1].number + 1 if self.known else 1
-            one = Modification(Record(number=number, what=what or ", ".join(map(str, steps))), self, steps)
-            self.keep(one._record)
-            self.known.append(one)
+            one = self._new(steps, what)
             self._queue.append(one)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="midstream-modify", daemon=True)
                 self._thread.start()
             self._wake.notify_all()
+        return one
+
+    def drift(self, script: Plan) -> int:
+        """Arm the way to the flow of this start, before its first epoch; gives the plan version that makes.
+
+        Raises if it is refused. If its first epoch fails, the job goes on under the plan it had.
+        """
+        for one in self.known:
+            if one.phase is Phase.ARMED:
+                armed = self.plan(one.version)
+                if not p.difference(armed, p.inheriting(armed, script)):  # killed at the cut, and started again
+                    return one.version
+                self.engine.armed = None
+                one._move(m.Abandoned("the job was started with another flow since; submit it again"))
+        one = self._new([changes.become(script)], f"start with the changed flow {script.name!r}")
+        try:
+            self._prepare(one)
+        except Exception as error:
+            one._move(m.Refused(str(explained(error))))
+            raise
+        self._arm(one)
+        return one.version
+
+    def _new(self, steps: Sequence[Change], what: str) -> Modification:
+        number = self.known[-1].number + 1 if self.known else 1
+        one = Modification(Record(number=number, what=what or ", ".join(map(str, steps))), self, steps)
+        self.keep(one._record)
+        self.known.append(one)
         return one
 
     def keep(self, record: Record) -> None:
@@ -241,6 +268,7 @@ class Modifications:
     def _handle(self, one: Modification) -> None:
         try:
             self._prepare(one)
+            self._feed(one)
         except Exception as error:  # whatever is wrong with new code is the modification's fault, never the job's
             is_over = self.engine.stopping.is_set() or self.query.has_ended  # what is armed is applied after a restart
             if one.phase is Phase.ARMED and not is_over:
@@ -264,7 +292,8 @@ class Modifications:
         new, moved = routed(engine, running, new)
         states = engine.last.operators if engine.last is not None else {}
         resolved = validated(engine.spark, running, new, states)
-        check_known(engine.feeds, new)
+        if self.query.current is not None:  # a start brings its own sources
+            check_known(engine.feeds, new)
         self.query.check(new)
         one._move(m.Fits(running.plan.version))
         tried = self._rehearse(resolved)
@@ -273,10 +302,14 @@ class Modifications:
         self.journal.write_plan(resolved.plan)
         engine.add_plan(resolved)
         one._move(m.Kept(version))
-        if self.query.fits(resolved.plan):
+
+    def _feed(self, one: Modification) -> None:
+        """Arm a modification, with a query that can feed its plan."""
+        plan = self.plan(one.version)
+        if self.query.fits(plan):
             self._arm(one)
         else:
-            self.query.exchange(resolved.plan, lambda first: self._arm(one, first))
+            self.query.exchange(plan, lambda first: self._arm(one, first))
 
     def _open_sinks(self, new: Plan) -> None:
         """Open the sinks that the running plan does not have."""
@@ -296,6 +329,7 @@ class Modifications:
         def broken(error: BaseException) -> None:
             self.query.settled()
             one._move(m.Broken(str(error)))
+            _log.warning("modification %s was rolled back, and the job goes on: %s", one, error)
 
         self.engine.armed = Armed(
             self.engine.plan_of(one.version),
