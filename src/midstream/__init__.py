@@ -1,5 +1,6 @@
 """Midstream changes a running stateful streaming job on Spark without stopping it."""
 
+from midstream import migration as strategies
 from midstream import sinks, sources
 from midstream.aggregates import (
     Aggregator,
@@ -14,7 +15,7 @@ from midstream.aggregates import (
     quantiles,
     sum,
 )
-from midstream.changes import add_sink, insert, remove, remove_sink, remove_source, replace, rescale, tune
+from midstream.changes import add_sink, insert, remove, remove_sink, remove_source, replace, tune
 from midstream.errors import (
     CheckpointError,
     JobError,
@@ -32,6 +33,8 @@ from midstream.job import Job, Status
 from midstream.modification import Cut, Phase
 from midstream.modifications import Modification, ModificationError
 from midstream.operators import key_by, map_arrow, transform, union, watermark
+from midstream.places import SlotState, SlotStatus
+from midstream.relocation import drain, move, rebalance, rescale
 from midstream.shadow import Shadow
 
 __version__ = "0.1.0"
@@ -54,6 +57,8 @@ __all__ = [
     "SchemaError",
     "Shadow",
     "SinkError",
+    "SlotState",
+    "SlotStatus",
     "StateError",
     "Status",
     "Stream",
@@ -66,6 +71,7 @@ __all__ = [
     "available_now",
     "branch",
     "count",
+    "drain",
     "every",
     "first",
     "insert",
@@ -77,7 +83,9 @@ __all__ = [
     "max",
     "mean",
     "min",
+    "move",
     "quantiles",
+    "rebalance",
     "remove",
     "remove_sink",
     "remove_source",
@@ -85,6 +93,7 @@ __all__ = [
     "rescale",
     "sinks",
     "sources",
+    "strategies",
     "sum",
     "transform",
     "tune",

@@ -96,7 +96,7 @@ class Attempt:
 
     def _reports(self, flow: Dataflow, id: str) -> list[tuple[str, Report]]:
         """Collect one report per slot; run the operator on its own where a slot had no rows or was left out."""
-        slots = range(self.keyed[id].routing.slots)
+        slots = sorted(set(self.keyed[id].routing.owners))
         found = self._collect(id)
         if any(slot not in found for slot in slots):
             flow.run_alone(id)

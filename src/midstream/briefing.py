@@ -8,7 +8,6 @@ from midstream import plan as p
 from midstream.dataflow import KeyedRun
 from midstream.journal import Commit, Intent, OperatorState
 from midstream.resolve import Resolved
-from midstream.routing import Routing
 from midstream.slot import Epoch
 from midstream.state.cache import Head, logs_of
 
@@ -32,6 +31,7 @@ def keyed_run(engine: Engine, resolved: Resolved, id: str, intent: Intent, final
         if (event is not None and watermark is not None and event <= watermark)
         or (clock is not None and clock <= intent.clock)
     )
+    places = engine.places.briefing(resolved, id)
     epoch = Epoch(
         epoch=intent.epoch,
         clock=intent.clock,
@@ -40,6 +40,7 @@ def keyed_run(engine: Engine, resolved: Resolved, id: str, intent: Intent, final
         due=due,
         snapshots=frozenset(engine.housekeeping.snapshots_due(id, state, intent.epoch)),
         prefetch=settings.prefetch_budget if budget is None else budget,
+        relocation=places.relocation,
     )
     head = Head(
         job=engine.job,
@@ -55,23 +56,11 @@ def keyed_run(engine: Engine, resolved: Resolved, id: str, intent: Intent, final
     return KeyedRun(
         head,
         epoch,
-        routing_of(engine, resolved, id),
+        places.routing,
         combine=engine.folds.get(id, 1.0) < _COMBINE_BELOW,
         markers=bool(due) or engine.least.get(id, 0) < _BUSY,
+        anchor=places.anchor,
     )
-
-
-def routing_of(engine: Engine, resolved: Resolved, id: str) -> Routing:
-    """Which slot owns which group of an operator: as its plan says, or in turn."""
-    operator, slots = resolved.plan[id], engine.slots(id, resolved)
-    assert isinstance(operator, (p.Process, p.Aggregate))
-    return planned_routing(operator, engine.groups, slots) or Routing.even(engine.groups, slots)
-
-
-def planned_routing(operator: p.Keyed, groups: int, slots: int) -> Routing | None:
-    """The routing that a plan has for an operator, if it fits the numbers of groups and slots."""
-    fits = len(operator.owners) == groups and max(operator.owners) < slots
-    return Routing(operator.owners, slots) if fits else None
 
 
 def watermark_of(resolved: Resolved, id: str, commit: Commit | None) -> int | None:

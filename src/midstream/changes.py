@@ -18,6 +18,7 @@ from midstream.code import Code, capture
 from midstream.durations import Duration, micros
 from midstream.errors import PlanError
 from midstream.functions import KeyedFunction
+from midstream.migration.wish import Wish
 from midstream.plan import AnyOperator, Plan
 
 _OPERATORS = (p.Transform, p.MapArrow, p.Watermark, p.Union, p.Process, p.Aggregate, p.Sink)
@@ -29,6 +30,7 @@ class Change:
 
     what: str  # shown to people
     apply: Callable[[Plan], Plan]
+    wish: Wish | None = None  # what it wants of places
 
     def __str__(self) -> str:
         return self.what
@@ -65,7 +67,7 @@ def replace(
         old = plan[id]
         if isinstance(old, (p.Source, p.Union)):
             raise PlanError(
-                f"{id!r} is {_kind(old)} and has nothing to replace; more rows come in with "
+                f"{id!r} is {kind_of(old)} and has nothing to replace; more rows come in with "
                 f"ms.insert(id, ms.union(other), after={id!r})"
             )
         operator = _successor(old, new, schema)
@@ -157,7 +159,7 @@ def remove_sink(id: str) -> Change:
 
     def apply(plan: Plan) -> Plan:
         if not isinstance(plan[id], p.Sink):
-            raise PlanError(f"{id!r} is {_kind(plan[id])}, not a sink; use ms.remove({id!r})")
+            raise PlanError(f"{id!r} is {kind_of(plan[id])}, not a sink; use ms.remove({id!r})")
         return remove(id).apply(plan)
 
     return Change(f"remove sink {id!r}", apply)
@@ -172,7 +174,7 @@ def remove_source(id: str) -> Change:
 
     def apply(plan: Plan) -> Plan:
         if not isinstance(plan[id], p.Source):
-            raise PlanError(f"{id!r} is {_kind(plan[id])}, not a source; use ms.remove({id!r})")
+            raise PlanError(f"{id!r} is {kind_of(plan[id])}, not a source; use ms.remove({id!r})")
         unions = {o.id for o in plan.consumers(id) if isinstance(o, p.Union) and o.inputs != (id,)}
         readers = [reader.id for reader in plan.consumers(id) if reader.id not in unions]
         if readers:
@@ -181,25 +183,6 @@ def remove_source(id: str) -> Change:
         return _rewired(msgspec.structs.replace(plan, operators=rest), unions, id)
 
     return Change(f"remove source {id!r}", apply)
-
-
-def rescale(id: str | None = None, *, slots: int) -> Change:
-    """Give a keyed operator, or all of them, another number of slots: its parallelism.
-
-    The fewest groups change their slot, and state is where they are: on one host nothing is copied.
-    """
-    if slots < 1:
-        raise PlanError(f"rescale: slots must be 1 or more, not {slots}")
-
-    def apply(plan: Plan) -> Plan:
-        if id is not None and not isinstance(plan[id], (p.Process, p.Aggregate)):
-            raise PlanError(f"{id!r} is {_kind(plan[id])} and has no slots; only keyed operators have")
-        for operator in plan.of(p.Process, p.Aggregate):
-            if id in (None, operator.id):
-                plan = _with(plan, msgspec.structs.replace(operator, slots=slots, owners=()))
-        return plan
-
-    return Change(f"rescale {'all' if id is None else repr(id)} to {slots} slots", apply)
 
 
 def tune(
@@ -306,7 +289,7 @@ def _successor(old: AnyOperator, new: Any, schema: str | None) -> AnyOperator:
     if isinstance(new, KeyedFunction):
         if not isinstance(old, p.Process):
             raise PlanError(
-                f"{old.id!r} is {_kind(old)}; to put a KeyedFunction in its place say "
+                f"{old.id!r} is {kind_of(old)}; to put a KeyedFunction in its place say "
                 f"ms.replace({old.id!r}, ms.key_by(...).process(function, schema=...))"
             )
         keys = operators.key_by(*old.keys)
@@ -318,7 +301,7 @@ def _successor(old: AnyOperator, new: Any, schema: str | None) -> AnyOperator:
     if isinstance(old, p.MapArrow) and callable(new):
         return operators.map_arrow(new, schema=schema or old.schema, id=old.id)
     raise PlanError(
-        f"{old.id!r} is {_kind(old)} and cannot be replaced by {type(new).__name__}; give an operator such as "
+        f"{old.id!r} is {kind_of(old)} and cannot be replaced by {type(new).__name__}; give an operator such as "
         "ms.transform(...), ms.map_arrow(...), ms.key_by(...).process(...) or .aggregate(...)"
     )
 
@@ -372,6 +355,7 @@ def _names(ids: Sequence[str]) -> str:
     return ", ".join(map(repr, ids))
 
 
-def _kind(operator: AnyOperator) -> str:
+def kind_of(operator: AnyOperator) -> str:
+    """Name the kind of an operator, with its article."""
     name = type(operator).__name__.lower()
     return f"an {name}" if name[0] in "aeio" else f"a {name}"

@@ -64,18 +64,19 @@ class Cluster:
                 "spark.ui.enabled": "false",
                 "spark.driver.host": "127.0.0.1",
                 "spark.driver.bindAddress": "127.0.0.1",
-                "spark.pyspark.python": sys.executable,
                 "spark.python.unix.domain.socket.enabled": "true",
                 "spark.sql.session.timeZone": "UTC",
                 "spark.executor.memory": self.memory,
                 "spark.authenticate": "true",
                 "spark.authenticate.secret": self._secret,
                 "spark.cores.max": "1000",
+                "spark.locality.wait": "60s",  # a slot waits for its executor, where its state is
                 **{name.replace("__", "."): value for name, value in settings.items()},
             }
             for name, value in chosen.items():
                 builder = builder.config(name, value)
             self._session = builder.getOrCreate()
+            self._session.sparkContext.pythonExec = sys.executable
         return self._session
 
     def add_worker(self) -> int:

@@ -43,6 +43,7 @@ class KeyedRun:
     routing: Routing
     combine: bool  # fold rows in the JVM before they go to Python
     markers: bool  # make slots without rows run too; left out where all are expected to have rows, for a task less
+    anchor: str = ""  # the table that keeps slots on their executors, and makes them run too; none on one host
 
 
 @dataclass(slots=True)
@@ -186,7 +187,8 @@ def _placement(
 
     `group = pmod(xxhash64(key), groups)`, `slot = routing[group]`, all in the JVM, and one shuffle. Folding comes
     after it: Spark sees that all rows of a key are in one place then, and folds in one pass. A slot's marker row makes
-    it run without rows too, and know its own number: Spark's partition ids do not survive a union or a coalesce.
+    it run without rows too, and know its own number: Spark's partition ids do not survive a union or a coalesce. On a
+    cluster the row of the anchor does that, and Spark runs the slot where that row is cached.
     """
     routing = run.routing
     keys = [quote(key) for key in operator.keys]
@@ -200,11 +202,18 @@ def _placement(
     if isinstance(operator, p.Aggregate):
         selected = keys + selected
     sent = [*(quote(field.name) for field in keyed.input), "_epoch"] if combine else selected
+    sent_names = sent if combine else [*(keys if isinstance(operator, p.Aggregate) else ()), *map(quote, columns)]
     rows = f"select {', '.join([f'{slot} as {SLOT}', GROUP, *sent])} from ({located})"
-    if markers:
+    if markers and not run.anchor:
         token = f"get(array({', '.join(map(str, routing.tokens))}), cast(id as int))"
         rows += f" union all select {token}, {MARKER}{', null' * len(sent)} from range(0, {routing.slots}, 1, 1)"
     placed = f"select /*+ REPARTITION({routing.slots}, {SLOT}) */ * from ({rows})"
+    if run.anchor:
+        names = ", ".join(f"r.{name}" for name in sent_names)
+        placed = (
+            f"select /*+ SHUFFLE_HASH(r) */ a.{SLOT}, coalesce(r.{GROUP}, {MARKER}) as {GROUP}, {names} "
+            f"from {run.anchor} a left join ({placed}) r on a.{SLOT} = r.{SLOT}"
+        )
     if not combine:
         return placed
     return f"select {', '.join([SLOT, GROUP, *selected])} from ({placed}) group by {', '.join([SLOT, GROUP, *keys])}"

@@ -11,7 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import msgspec
@@ -29,6 +29,7 @@ from midstream.feeds import HEARTBEAT, Feed, comparable, tags
 from midstream.housekeeping import Housekeeping
 from midstream.journal import Commit, Intent, Journal
 from midstream.modification import Cut
+from midstream.places import Places
 from midstream.records import next_record
 from midstream.resolve import Resolved, check_layout, parse_schema, resolve
 from midstream.sources.tagged import union_schema
@@ -123,6 +124,7 @@ class Engine:
 
     def __post_init__(self) -> None:
         self._plans[self.resolved.plan.version] = self.resolved
+        self.places = Places(self)
         self.housekeeping = Housekeeping(self.journal, self.settings.keep_epochs, self.settings.snapshot_budget)
 
     # --- the outside ---
@@ -135,6 +137,14 @@ class Engine:
         if self.last is not None:
             self._publish(self.last)
             self.journal.storage.delete(layout.SPOOL)
+
+    def settle(self) -> None:
+        """Find the executors, on a cluster, and write down which groups each has."""
+        self.places.warm()
+        self.places.look_around()
+        plan = self.places.settled(self.resolved.plan, self.resolved)
+        self.resolved = replace(self.resolved, plan=plan)
+        self.add_plan(self.resolved)
 
     def take_up(self) -> None:
         """Go on from the committed history; delete what no record names."""
@@ -228,11 +238,13 @@ class Engine:
         self.last = commit
         self.recent.append(commit)
         self.batches.append(batch)
+        reports = {id: [report for _, report in found] for id, found in outcome.reports.items()}
+        self.places.after(reports)
         if self.armed is not None and intent.version == self.armed.version:
             armed, self.armed, self.resolved = self.armed, None, resolved
             armed.committed(Cut(commit.epoch, before))
         self._timed(times, Step.PUBLISH, intent.epoch, lambda: self._publish(commit))
-        self.housekeeping.after(commit, {id: [r for _, r in found] for id, found in outcome.reports.items()})
+        self.housekeeping.after(commit, reports)
         self._forget(forgotten)
         times["total"] = time.perf_counter() - started
         if self.follower is not None:
@@ -385,6 +397,9 @@ class Engine:
             },
             log_bytes=self.housekeeping.log_bytes,
             snapshots=sum(len(r.snapshots) for found in outcome.reports.values() for _, r in found),
+            accessed={id: sum(r.accessed for _, r in found) for id, found in outcome.reports.items()},
+            restored={id: sum(r.restored for _, r in found) for id, found in outcome.reports.items()},
+            moving={id: len(move.waiting) for id, move in self.places.moves.items()},
             durations={**times, **slowest},
         )
         self.listener(self.progress)

@@ -77,6 +77,9 @@ class Progress:
     watermarks: dict[str, str | None]
     log_bytes: int
     snapshots: int
+    accessed: dict[str, int] = field(default_factory=dict)  # operator id -> groups that its slots looked into
+    restored: dict[str, int] = field(default_factory=dict)  # operator id -> of them, those that were not there
+    moving: dict[str, int] = field(default_factory=dict)  # operator id -> groups that wait to be moved
     durations: dict[str, float] = field(default_factory=dict)  # seconds per step, and "total"
 
 

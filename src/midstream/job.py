@@ -30,6 +30,7 @@ from midstream.flow import Flow, Trigger
 from midstream.java import require_java
 from midstream.journal import Journal, Lease
 from midstream.modifications import Modification, Modifications
+from midstream.places import SlotStatus
 from midstream.plan import Plan
 from midstream.query import Query
 from midstream.resolve import Resolved, resolve
@@ -153,6 +154,11 @@ class Job:
         return self._shadow
 
     @property
+    def slots(self) -> list[SlotStatus]:
+        """Where every slot of every keyed operator is, and what it does besides processing rows."""
+        return self._engine.places.status()
+
+    @property
     def modifications(self) -> list[Modification]:
         """The modifications of this job, oldest first; of a long history the newest fifty."""
         return list(self._modifications.known)
@@ -214,6 +220,7 @@ class Job:
         self._modifications.close("the job has ended")
         if self._shadow is not None:
             self._shadow.discard()
+        self._engine.places.close()
         self._lease.release()
         self._done.set()
 
@@ -309,7 +316,8 @@ def start(
             listener=listener or ignore,
         )
         engine.recover()
-        journal.write_plan(resolved.plan)
+        engine.settle()
+        journal.write_plan(engine.resolved.plan)
         job = Job(flow, engine, lease, trigger)
         job._begin(drifted)
         return job
@@ -353,7 +361,7 @@ def _plan_to_run(
     if _is_fed(old, new):
         with contextlib.suppress(MidstreamError):  # code of another Python, a sink whose password is gone
             return _opened(spark, kept, job), new
-    return _opened(spark, msgspec.structs.replace(new, version=max(journal.versions()) + 1), job), None
+    return _opened(spark, msgspec.structs.replace(new, version=journal.next_version()), job), None
 
 
 def _opened(spark: SparkSession, plan: Plan, job: str) -> Resolved:

@@ -186,9 +186,13 @@ class Journal:
         """List the plan versions that are kept, in order."""
         return [int(name[1:-5]) for name in self.storage.list(layout.PLANS) if name.endswith(".json")]
 
+    def next_version(self) -> int:
+        """Give a number that no plan has had, and none of a modification that came to nothing."""
+        return max([0, *self.versions(), *(record.version for record in self.modifications())]) + 1
+
     def running_plan(self) -> Plan | None:
         """Read the plan that the job ran last: the newest that is not of a modification which was never applied."""
-        applied, last = (Phase.APPLIED, Phase.COMPLETED), self.newest_commit()
+        applied, last = (Phase.APPLIED, Phase.MOVING, Phase.COMPLETED), self.newest_commit()
         not_applied = {record.version for record in self.modifications() if record.phase not in applied}
         not_applied.discard(last.version if last is not None else 0)  # it was, and nobody could write that down
         versions = [version for version in self.versions() if version not in not_applied]

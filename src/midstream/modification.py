@@ -1,7 +1,7 @@
 """The life of a modification: a pure machine, events in, the next record out; one table of legal moves.
 
-`Submitted → Validated → Prepared → Armed → Applied → Completed`, or `Rejected`, `RolledBack`, `Failed`. Every record is
-journalled by whoever moves it on; after a restart the journal says where each one stood.
+`Submitted → Validated → Prepared → Armed → Applied → (Moving) → Completed`, or `Rejected`, `RolledBack`, `Failed`.
+Every record is journalled by whoever moves it on; after a restart the journal says where each one stood.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ class Phase(Enum):
     PREPARED = "Prepared"  # the new code has run on rows of the last epochs, with throw-away state
     ARMED = "Armed"  # the new plan is journalled and is applied at the next epoch
     APPLIED = "Applied"  # an epoch has been committed under the new plan
+    MOVING = "Moving"  # groups are on their way to other executors
     COMPLETED = "Completed"
     REJECTED = "Rejected"  # the running plan was never touched
     ROLLED_BACK = "RolledBack"  # the first epoch failed under the new plan and was run again under the old one
@@ -66,6 +67,7 @@ class Fits:
     """The new plan is valid."""
 
     base: int
+    version: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +82,6 @@ class Tried:
 class Kept:
     """The new plan is in the journal."""
 
-    version: int
-
 
 @dataclass(frozen=True, slots=True)
 class Begun:
@@ -93,6 +93,11 @@ class Committed:
     """An epoch has been committed under the new plan."""
 
     cut: Cut
+
+
+@dataclass(frozen=True, slots=True)
+class Moves:
+    """Groups begin to move to other executors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +126,7 @@ class Abandoned:
     error: str
 
 
-Event = Fits | Tried | Kept | Begun | Committed | Done | Refused | Broken | Abandoned
+Event = Fits | Tried | Kept | Begun | Committed | Moves | Done | Refused | Broken | Abandoned
 
 MOVES: dict[tuple[Phase, type[Event]], Phase] = {
     (Phase.SUBMITTED, Fits): Phase.VALIDATED,
@@ -137,7 +142,9 @@ MOVES: dict[tuple[Phase, type[Event]], Phase] = {
     (Phase.ARMED, Committed): Phase.APPLIED,
     (Phase.ARMED, Broken): Phase.ROLLED_BACK,
     (Phase.ARMED, Abandoned): Phase.FAILED,
+    (Phase.APPLIED, Moves): Phase.MOVING,
     (Phase.APPLIED, Done): Phase.COMPLETED,
+    (Phase.MOVING, Done): Phase.COMPLETED,
 }
 
 
@@ -158,11 +165,9 @@ def advance(record: Record, event: Event, seconds: float = 0.0) -> Record:
     if after is not record.phase:
         changes["durations"] = {**record.durations, after.value: seconds}
     if isinstance(event, Fits):
-        changes["base"] = event.base
+        changes["base"], changes["version"] = event.base, event.version
     elif isinstance(event, Tried):
         changes["rehearsed"], changes["note"] = event.rows, event.note
-    elif isinstance(event, Kept):
-        changes["version"] = event.version
     elif isinstance(event, Begun):
         changes["tries"] = record.tries + 1
     elif isinstance(event, Committed):
@@ -182,7 +187,7 @@ def recovered(record: Record, committed: int | None, cut: Cut) -> Event | None:
     """
     if record.phase.is_final:
         return None
-    if record.phase is Phase.APPLIED:
+    if record.phase in (Phase.APPLIED, Phase.MOVING):  # the executors of a driver end with it: nothing is on its way
         return Done()
     if record.phase is not Phase.ARMED:
         return Abandoned("the driver ended before it was armed; submit it again")

@@ -25,6 +25,8 @@ from midstream.errors import JobError, MidstreamError, PlanError
 from midstream.events import Modifying
 from midstream.failures import explained
 from midstream.feeds import check_known
+from midstream.migration.live import Live
+from midstream.migration.strategy import Strategy
 from midstream.modification import Cut, Event, Phase, Record, advance
 from midstream.placement import routed
 from midstream.query import Query
@@ -97,6 +99,16 @@ class Modification:
     def error(self) -> str:
         """Why it was rejected, rolled back or abandoned, with the traceback of the user's code where that failed."""
         return self._record.error
+
+    @property
+    def strategy(self) -> Strategy:
+        """How groups move, if some do."""
+        return next((step.wish.strategy for step in self._steps if step.wish is not None), Live())
+
+    @property
+    def drained(self) -> frozenset[str]:
+        """The executors that are given back at the end."""
+        return frozenset(step.wish.without for step in self._steps if step.wish is not None and step.wish.without)
 
     def wait(self, timeout: float | None = None) -> Modification:
         """Wait until it has come to an end; raises if that is not a good one, or if it takes longer than `timeout`."""
@@ -249,7 +261,7 @@ class Modifications:
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(self.engine.settings.cut_deadline)
         for one in self.known:
-            if not one.phase.is_final and one.phase is not Phase.ARMED:
+            if not one.phase.is_final and one.phase not in (Phase.ARMED, Phase.MOVING):
                 one._move(m.Abandoned(f"{why} before it was applied; submit it again"))
             one._release(f"{why}; it is applied when the job is started again")
 
@@ -287,26 +299,31 @@ class Modifications:
     def _prepare(self, one: Modification) -> None:
         engine = self.engine
         running = engine.resolved
-        version = max(self.journal.versions(), default=0) + 1
+        version = self.journal.next_version()
         new = changes.versioned(changes.changed(running.plan, one._steps), version)
-        new, moved = routed(engine, running, new)
+        wishes = [step.wish for step in one._steps if step.wish is not None]
+        if wishes and engine.places.are_several:
+            engine.places.warm()
+            with engine.lock:  # between two epochs
+                engine.places.look_around()
+        new, moved = routed(engine, running, new, wishes)
         states = engine.last.operators if engine.last is not None else {}
         resolved = validated(engine.spark, running, new, states)
         if self.query.current is not None:  # a start brings its own sources
             check_known(engine.feeds, new)
         self.query.check(new)
-        one._move(m.Fits(running.plan.version))
+        one._move(m.Fits(running.plan.version, version))
         tried = self._rehearse(resolved)
         self._open_sinks(resolved.plan)
         one._move(replace(tried, note="; ".join(filter(None, (tried.note, moved)))))
         self.journal.write_plan(resolved.plan)
         engine.add_plan(resolved)
-        one._move(m.Kept(version))
+        one._move(m.Kept())
 
     def _feed(self, one: Modification) -> None:
         """Arm a modification, with a query that can feed its plan."""
         plan = self.plan(one.version)
-        if self.query.fits(plan):
+        if self.query.fits(plan) and not (one.strategy.starts_afresh and self.engine.places.are_several):
             self._arm(one)
         else:
             self.query.exchange(plan, lambda first: self._arm(one, first))
@@ -321,10 +338,18 @@ class Modifications:
     def _arm(self, one: Modification, first: int = 0) -> None:
         """Let the next epoch, from `first` on, run under the new plan."""
 
+        def done() -> None:
+            for executor in one.drained:
+                self.engine.places.release(executor)
+            one._move(m.Done())
+
         def committed(cut: Cut) -> None:
             self.query.settled()
             one._move(m.Committed(cut))
-            one._move(m.Done())
+            if self.engine.places.begin(self.engine.resolved, one.strategy, done):
+                one._move(m.Moves())
+            else:
+                done()
 
         def broken(error: BaseException) -> None:
             self.query.settled()

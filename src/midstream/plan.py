@@ -94,7 +94,8 @@ class Process(Operator, frozen=True, kw_only=True, tag="process"):
     state: tuple[StateField, ...] = ()
     order_by: tuple[str, ...] = ()
     slots: int = 0  # 0: as many as the cluster has cores
-    owners: tuple[int, ...] = ()  # group -> slot; none: dealt out in turn
+    owners: tuple[int, ...] = ()  # group -> slot, on one host; none: dealt out in turn
+    homes: tuple[str, ...] = ()  # group -> executor, on a cluster; none: spread evenly
     base: int = 0  # where the entries of this form of the state begin, see state/keyed.py
     migration: Migration | None = None
 
@@ -106,6 +107,7 @@ class Aggregate(Operator, frozen=True, kw_only=True, tag="aggregate"):
     aggregates: tuple[AggregateSpec, ...]
     slots: int = 0
     owners: tuple[int, ...] = ()
+    homes: tuple[str, ...] = ()
 
 
 class Sink(Operator, frozen=True, kw_only=True, tag="sink"):
@@ -337,7 +339,7 @@ def _fingerprint(operator: AnyOperator) -> Any:
         if isinstance(plain, dict):
             if "digest" in plain and "pickled" in plain:
                 return plain["digest"]
-            return {k: strip(v) for k, v in plain.items() if k not in ("slots", "owners")}
+            return {k: strip(v) for k, v in plain.items() if k not in ("slots", "owners", "homes")}
         if isinstance(plain, (list, tuple)):
             return [strip(each) for each in plain]
         return plain

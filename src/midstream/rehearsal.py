@@ -13,13 +13,13 @@ from pyspark.errors import PySparkException
 from midstream import plan as p
 from midstream import storage as layout
 from midstream.attempt import Attempt
-from midstream.briefing import routing_of
 from midstream.dataflow import KeyedRun
 from midstream.deadline import limited
 from midstream.events import ignore
 from midstream.feeds import grown, tags
 from midstream.modification import Tried
 from midstream.resolve import Resolved, arrow_schema
+from midstream.routing import Routing
 from midstream.slot import Epoch
 from midstream.state.cache import Head
 from midstream.storage import Storage
@@ -96,7 +96,7 @@ class Rehearsal:
         clock = engine.last.clock if engine.last is not None else engine.clock()
         settings = engine.settings
         head = Head(name, id, storage.root, settings.cache, -1, (None,) * engine.groups, apart=settings.apart)
-        routing = routing_of(engine, resolved, id)
+        routing = Routing.even(engine.groups, engine.slots(id, resolved))
         return KeyedRun(head, Epoch(0, clock, name, None), routing, combine=False, markers=True)
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count
+
+from midstream.balance import fair
 
 DEFAULT_GROUPS = 128
 MAX_GROUPS = 32_767  # group numbers are sorted as 16-bit integers
@@ -30,8 +33,8 @@ class Routing:
             raise ValueError(f"slots must lie between 1 and the number of groups ({groups}), not {slots}")
         return cls(tuple(group % slots for group in range(groups)), slots)
 
-    def resized(self, slots: int) -> Routing:
-        """Spread the groups over another number of slots, so that the fewest change their slot.
+    def resized(self, slots: int, load: Mapping[int, float] | None = None) -> Routing:
+        """Spread the groups over another number of slots, so that the fewest change their slot; see `balance.fair`.
 
         >>> Routing((0, 0, 0, 1, 1, 1), 2).resized(3).owners
         (0, 0, 2, 1, 1, 2)
@@ -39,17 +42,7 @@ class Routing:
         groups = len(self.owners)
         if not 1 <= slots <= groups:
             raise ValueError(f"slots must lie between 1 and the number of groups ({groups}), not {slots}")
-        held = {slot: list(self.groups_of(slot)) for slot in range(slots)}
-        large = sorted(held, key=lambda slot: (-len(held[slot]), slot))[: groups % slots]  # they may keep one more
-        share = {slot: groups // slots + (slot in large) for slot in held}
-        free = [group for group, owner in enumerate(self.owners) if owner >= slots]
-        for slot, mine in held.items():
-            free += mine[share[slot] :]
-        owners = list(self.owners)
-        for slot, mine in held.items():
-            for _ in range(share[slot] - len(mine)):
-                owners[free.pop()] = slot
-        return Routing(tuple(owners), slots)
+        return Routing(fair(self.owners, dict.fromkeys(range(slots), 1), load), slots)
 
     def moved(self, after: Routing) -> tuple[int, ...]:
         """List the groups that have another slot under another routing."""

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from midstream import place
 from midstream.errors import StateError
 from midstream.routing import Routing
 from midstream.state.cache import Cache, Head
@@ -29,6 +30,23 @@ MARKER = -1  # the group of the row that carries a slot's identity
 
 
 @dataclass(frozen=True, slots=True)
+class Relocation:
+    """Which groups of an operator come and go in an epoch."""
+
+    first: frozenset[int] = frozenset()  # are copied before rows are processed, by their owners
+    fetch: dict[int, tuple[int, ...]] = field(default_factory=dict)  # slot -> groups to copy beside its work, in order
+    drop: dict[int, tuple[int, ...]] = field(default_factory=dict)  # slot -> groups to give up, before anything else
+    lazy: bool = False  # what is not here is read where it is stored
+
+    def concerns(self, slot: int) -> bool:
+        """Whether a slot has something to do, also if it owns nothing."""
+        return slot in self.fetch or slot in self.drop
+
+
+_NOTHING = Relocation()
+
+
+@dataclass(frozen=True, slots=True)
 class Epoch:
     """What a task knows of the epoch it runs in."""
 
@@ -38,7 +56,8 @@ class Epoch:
     watermark: int | None  # timers up to here fire
     due: frozenset[int] = frozenset()  # groups that have a timer or an expiry due
     snapshots: frozenset[int] = frozenset()  # groups to snapshot
-    prefetch: int = 0  # bytes that a slot may copy of groups that it reads in place
+    prefetch: int = 0  # bytes that a slot may copy beside its work
+    relocation: Relocation | None = None  # what moves
 
 
 @dataclass(slots=True)
@@ -85,23 +104,47 @@ class SlotTask(ABC):
             raise StateError(f"operator {self.operator!r}: a task got rows of several slots: {found.tolist()}")
         real = groups != MARKER
         rows = rows.filter(pa.array(real))
-        work = Work(self.routing.tokens.index(int(found[0])), Cache(self.head))
-        work.report = Report(operator=self.operator, slot=work.slot)
+        work = Work(self.routing.tokens.index(int(found[0])), Cache(self.head, lazy=self._moves.lazy))
+        mine = frozenset(self.routing.groups_of(work.slot))
+        if not mine and not self._moves.concerns(work.slot):
+            return
+        work.report = Report(operator=self.operator, slot=work.slot, place=place.here() if self.head.apart else "")
         work._clock = started
         work.lap("receive")
-        mine = frozenset(self.routing.groups_of(work.slot))
+        self._come_and_go(work, mine)
+        work.lap("move")
         output = self.work(work, rows, groups[real].astype(np.int32), mine)
         for group in sorted(self.epoch.snapshots & mine):
             taken = work.cache.snapshot(group)
             if taken is not None:
                 work.report.snapshots.append((group, *msgspec.structs.astuple(taken[1])))
-        if self.head.in_place and self.epoch.prefetch:
-            first = dict.fromkeys(np.unique(groups[real]).tolist())  # those that have rows
-            work.report.copied = work.cache.complete([*first, *sorted(mine - first.keys())], self.epoch.prefetch)
         work.lap("snapshot")
-        work.report.restored = work.cache.restored
+        self._copy_beside(work, groups[real], mine)
+        work.lap("prefetch")
+        work.report.accessed, work.report.restored = work.cache.accessed, work.cache.restored
+        work.report.restored_bytes = work.cache.restored_bytes
         work.log.write(Storage(self.head.checkpoint), self.directory, work.report, content=self.comparable)
         yield from output
+
+    @property
+    def _moves(self) -> Relocation:
+        return self.epoch.relocation or _NOTHING
+
+    def _come_and_go(self, work: Work, mine: frozenset[int]) -> None:
+        """Give up what is served elsewhere, and bring what must be here before rows are processed."""
+        for group in self._moves.drop.get(work.slot, ()):
+            work.cache.drop(group)
+        for group in sorted(self._moves.first & mine):
+            work.cache.bring(group)
+
+    def _copy_beside(self, work: Work, groups: npt.NDArray[np.int32], mine: frozenset[int]) -> None:
+        """Copy, within the budget, what this place reads where it is stored, and what it will serve later."""
+        if (self.head.in_place or self._moves.lazy) and self.epoch.prefetch:
+            first = dict.fromkeys(np.unique(groups).tolist())  # those that have rows
+            wanted = [*first, *sorted(mine - first.keys())]
+            work.report.copied, work.report.in_place = work.cache.complete(wanted, self.epoch.prefetch)
+        fetch = self._moves.fetch.get(work.slot, ())
+        work.report.fetched = work.cache.fetch(fetch, self.epoch.prefetch)
 
     @abstractmethod
     def work(

@@ -37,7 +37,7 @@ def validated(spark: SparkSession, running: Resolved, new: p.Plan, states: dict[
 
 def _setup(plan: p.Plan) -> object:
     """What may change without a change of what is computed."""
-    return plan.tuning, {o.id: (o.slots, o.owners) for o in plan.of(p.Process, p.Aggregate)}
+    return plan.tuning, {o.id: (o.slots, o.owners, o.homes) for o in plan.of(p.Process, p.Aggregate)}
 
 
 def _placed(new: p.Plan, running: Resolved, states: dict[str, OperatorState]) -> p.Plan:

@@ -27,7 +27,7 @@ EXCHANGE = ["after stopped", "after feeds", "after offsets", "after started"]  #
 # the gaps between two durable steps, one with each kind; `make test-all` runs the whole matrix
 GAPS = [
     "after Submitted", "after Validated", "after Prepared", "after Armed", f"after journal {AT}", f"before run {AT}",
-    f"after run {AT}", f"after commit {AT}", "after Applied", f"after publish {AT}", "after Armed", f"after run {AT}",
+    f"after run {AT}", f"after commit {AT}", "after Applied", f"after publish {AT}", "before Armed", f"after run {AT}",
     "after Submitted", f"after journal {AT}",
 ]  # fmt: skip
 SHORT = set(zip(KINDS, [*GAPS[6:], *GAPS[:6]], strict=True))

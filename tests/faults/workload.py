@@ -26,17 +26,17 @@ EPOCHS, ROWS, KEYS = 4, 60, 9
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
 
-def rows(epoch: int) -> list[tuple[Any, ...]]:
+def rows(epoch: int, size: int = ROWS, keys: int = KEYS) -> list[tuple[Any, ...]]:
     """Rows of an epoch: repeated keys, event times out of order, no two alike."""
     return [
         (
-            n * 7 % KEYS,
+            n * 7 % keys,
             f"n{n * 5 % 4}",
             n * 31 % 97,
             n / 7,
             START + timedelta(seconds=epoch * 10 + n * 13 % 11),
         )
-        for n in range(epoch * ROWS, epoch * ROWS + ROWS)
+        for n in range(epoch * size, epoch * size + size)
     ]
 
 
@@ -63,9 +63,12 @@ class Everything(ms.KeyedFunction):
         yield key, timer.kind, self.total, sorted(self.names), []
 
 
-def flow(spark: SparkSession, root: str, epochs: int = EPOCHS, input: str = "") -> ms.Flow:
+def flow(
+    spark: SparkSession, root: str, epochs: int = EPOCHS, input: str = "", size: int = ROWS, keys: int = KEYS
+) -> ms.Flow:
     """Build the job over the files of the input."""
-    frame = testing.source(spark, input or f"{root}/input", SCHEMA, [rows(epoch) for epoch in range(epochs)])
+    batches = [rows(epoch, size, keys) for epoch in range(epochs)]
+    frame = testing.source(spark, input or f"{root}/input", SCHEMA, batches)
     built = ms.Flow("faults")
     bids = built.source("bids", frame).with_watermark("ts", "2 seconds")
     made = bids.key_by("k").process(
@@ -79,10 +82,12 @@ def flow(spark: SparkSession, root: str, epochs: int = EPOCHS, input: str = "") 
     return built
 
 
-def start(spark: SparkSession, root: str, *, epochs: int = EPOCHS, **options: Any) -> ms.Job:
+def start(
+    spark: SparkSession, root: str, *, epochs: int = EPOCHS, size: int = ROWS, keys: int = KEYS, **options: Any
+) -> ms.Job:
     """Start the job, or go on with it."""
     clock = options.pop("clock", None) or Clock(root)
-    return flow(spark, root, epochs).start(
+    return flow(spark, root, epochs, size=size, keys=keys).start(
         f"{root}/checkpoint",
         trigger=ms.available_now(),
         clock=clock,

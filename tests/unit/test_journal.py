@@ -13,6 +13,7 @@ import pytest
 
 from midstream.errors import CheckpointError
 from midstream.journal import FORMAT, Commit, Identity, Intent, Journal, Lease, LogRef, OperatorState, SnapshotRef
+from midstream.modification import Phase, Record
 from midstream.plan import Plan, Source
 from midstream.sinks.base import Staged
 from midstream.storage import Storage, commit_file, journal_file, plan_file
@@ -81,6 +82,15 @@ def test_the_newest_is_the_one_of_the_highest_number_whatever_the_number_of_digi
     assert newest is not None
     assert newest_plan is not None
     assert (newest.epoch, newest_plan.version) == (100, 100)
+
+
+@pytest.mark.parametrize("phase", [Phase.PREPARED, Phase.ARMED, Phase.FAILED, Phase.ROLLED_BACK, Phase.REJECTED])
+def test_the_plan_of_a_modification_that_was_not_applied_is_not_the_running_one(journal: Journal, phase: Phase):
+    for version in (1, 2):
+        journal.write_plan(plan(version))
+    journal.write_modification(Record(number=1, what="", phase=phase, base=1, version=2))
+    assert journal.running_plan() == plan(1)
+    assert journal.next_version() == 3, "a number is never given twice"
 
 
 def test_a_record_is_replaced_whole(journal: Journal):

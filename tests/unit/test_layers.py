@@ -22,11 +22,12 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
     for names in (
         "cli __main__ web demo bench nexmark testing live cluster ingest",
         "job modifications query flow java sessions",
-        "engine attempt briefing placement shadow records rehearsal validation savepoint",
+        "engine attempt briefing placement places anchor shadow records rehearsal validation savepoint",
         "dataflow resolve deadline housekeeping failures slot aggregate_task function_task",
-        "state migration sinks sources journal storage metrics aggregation retention",
+        "state place sinks sources journal storage metrics aggregation retention",
         "coordinator modification feeds",
-        "operators changes planfile plan functions aggregates code routing events errors durations",
+        "operators changes relocation planfile plan functions aggregates code",
+        "migration seats balance routing events errors durations",
     )
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}  # {module: 0 is the highest}

@@ -10,10 +10,10 @@ from midstream import modification as m
 from midstream.modification import MOVES, Cut, IllegalMoveError, Phase, Record, advance, recovered
 
 EVENTS: tuple[m.Event, ...] = (
-    m.Fits(1), m.Tried(), m.Kept(2), m.Begun(), m.Committed(Cut(5, ())), m.Done(), m.Refused("no"), m.Broken("no"),
-    m.Abandoned("no"),
+    m.Fits(1, 2), m.Tried(), m.Kept(), m.Begun(), m.Committed(Cut(5, ())), m.Moves(), m.Done(), m.Refused("no"),
+    m.Broken("no"), m.Abandoned("no"),
 )  # fmt: skip
-GOOD = (m.Fits(1), m.Tried(), m.Kept(2), m.Begun(), m.Committed(Cut(5, ("9",))), m.Done())
+GOOD = (m.Fits(1, 2), m.Tried(), m.Kept(), m.Begun(), m.Committed(Cut(5, ("9",))), m.Done())
 
 
 @pytest.mark.parametrize(("phase", "event"), list(itertools.product(Phase, EVENTS)))
@@ -33,6 +33,14 @@ def test_the_good_way_leaves_version_cut_and_times() -> None:
     assert record.phase is Phase.COMPLETED
     assert (record.base, record.version, record.tries, record.cut) == (1, 2, 1, Cut(5, ("9",)))
     assert record.durations == dict.fromkeys(("Validated", "Prepared", "Armed", "Applied", "Completed"), 0.5)
+
+
+def test_groups_that_move_come_between_the_cut_and_the_end() -> None:
+    record = Record(number=1, what="")
+    for event in (*GOOD[:-1], m.Moves()):
+        record = advance(record, event)
+    assert record.phase is Phase.MOVING
+    assert recovered(record, 2, Cut(9, ())) == m.Done(), "the executors have ended with their driver"
 
 
 def test_nothing_follows_an_end() -> None:

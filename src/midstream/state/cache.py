@@ -57,7 +57,10 @@ class Cache:
     """The cached groups of one operator on this host, as one task sees them."""
 
     head: Head
+    lazy: bool = False  # groups that are not here are read where they are stored, if that can be
+    accessed: int = 0
     restored: int = 0
+    restored_bytes: int = 0
     directory: str = ""  # where the groups lie: apart for each job, each boot of the machine and each operator
     _logs: dict[str, Log] = field(default_factory=dict)
     _known: dict[int, LogsOf | None] = field(default_factory=dict)  # epoch -> its logs, None: its record is gone
@@ -72,6 +75,7 @@ class Cache:
     def bring(self, group: int) -> GroupStore:
         """Take a group to the head of the committed history and open it."""
         wanted = self.head.changed[group]
+        self.accessed += 1
         try:
             store = self._open(group)
             version = store.version()
@@ -117,19 +121,44 @@ class Cache:
         Storage(self.head.checkpoint).upload(local, path)
         return group, SnapshotRef(version.epoch, version.commit, path, size, checksum)
 
-    def complete(self, groups: Iterable[int], budget: int) -> int:
-        """Copy groups that are read in place, in the order given, until the budget is spent; gives the bytes copied."""
-        copied = 0
+    def complete(self, groups: Iterable[int], budget: int) -> tuple[int, int]:
+        """Copy groups that are read in place, in the order given, until the budget is spent.
+
+        Gives the bytes copied, and how many groups are still read in place.
+        """
+        copied = left = 0
         for group in groups:
-            if copied >= budget:
-                break
             pointer = self._pointer(group)
             if os.path.islink(pointer) and os.readlink(pointer).endswith(IN_PLACE):
+                if copied >= budget:
+                    left += 1
+                    continue
                 store = self.bring(group)
                 if isinstance(store, LayeredStore):
                     copied += os.path.getsize(store.base)
                     self._flatten(group, store)
-        return copied
+        return copied, left
+
+    def fetch(self, groups: Iterable[int], budget: int) -> list[int]:
+        """Bring groups that another place serves, in the order given, until the budget is spent; gives those here.
+
+        One that is here already costs nothing of it: it only follows along.
+        """
+        before, fetched = self.restored_bytes, []
+        for group in groups:
+            if self.restored_bytes - before >= budget and not os.path.islink(self._pointer(group)):
+                continue
+            self.bring(group)
+            fetched.append(group)
+        return fetched
+
+    def drop(self, group: int) -> None:
+        """Give up the copy of a group."""
+        pointer = self._pointer(group)
+        if os.path.islink(pointer):
+            name = os.readlink(pointer)
+            os.unlink(pointer)
+            self._delete(name)
 
     def _pointer(self, group: int) -> str:
         return os.path.join(self.directory, f"{group}.current")
@@ -167,7 +196,7 @@ class Cache:
             storage = Storage(self.head.checkpoint)
             where = storage.path(reference.path)
             try:
-                if self.head.in_place and storage.is_local:
+                if (self.head.in_place or self.lazy) and storage.is_local:
                     if os.path.getsize(where) != reference.size:
                         raise ValueError("its size does not match")
                     name += IN_PLACE
@@ -175,6 +204,7 @@ class Cache:
                     store = LayeredStore(where, path + IN_PLACE + ".layer")
                 else:
                     storage.download(reference.path, path)
+                    self.restored_bytes += reference.size
                     if checksum_of(path) != (reference.checksum, reference.size):
                         os.unlink(path)
                         raise ValueError("its checksum does not match")
@@ -205,12 +235,15 @@ class Cache:
         os.symlink(name, temporary)
         os.replace(temporary, pointer)
         if before is not None and before != name:
-            old = os.path.join(self.directory, before)
-            for path in (old, f"{old}.layer"):
-                close_environment(path)
-                for file in (path, f"{path}-lock"):
-                    with contextlib.suppress(FileNotFoundError):
-                        os.unlink(file)
+            self._delete(before)
+
+    def _delete(self, name: str) -> None:
+        old = os.path.join(self.directory, name)
+        for path in (old, f"{old}.layer"):
+            close_environment(path)
+            for file in (path, f"{path}-lock"):
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(file)
 
     def _since(self, group: int, version: Version | None) -> list[LogsOf] | None:
         """List the epochs after a version, up to the group's last change; `None` if they do not lead from it there."""

@@ -33,7 +33,12 @@ class Report(msgspec.Struct, kw_only=True):
     deadlines: dict[int, tuple[int | None, int | None]] = {}  # group -> next (event, processing) deadline
     snapshots: list[tuple[int, int, str, str, int, int]] = []  # group, epoch, commit, path, size, checksum
     content: int = 0  # a checksum of keys and values: the same for every attempt of a deterministic task
-    restored: int = 0  # groups that had to be restored
+    place: str = ""  # the executor, on a cluster
+    accessed: int = 0  # groups that were looked into
+    restored: int = 0  # of them, those that had to be restored, and how many bytes that was
+    restored_bytes: int = 0
+    fetched: list[int] = []  # groups of another slot that are here now, up to the epoch before
+    in_place: int = 0  # groups that are read where they are stored
     copied: int = 0  # bytes of groups that were read in place
     times: dict[str, float] = {}  # seconds per part of the task
 

@@ -1,0 +1,105 @@
+"""What keeps a slot on its executor: a tiny cached table with one row per seat, joined with the rows of every epoch.
+
+A seat is a partition. The table is partitioned as the rows are, and it stands on the left of the join: Spark then runs
+the task of a seat on the executor that has the seat's row in its cache, and a seat without rows has one row still. If
+that executor is lost, Spark makes the row again elsewhere, and the state follows. What was tried, and what it costs:
+docs/design/2026-11-16-anchors.md.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from midstream import place
+from midstream.routing import tokens
+from midstream.slot import SLOT
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_TRIES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Anchor:
+    """A table that is cached on the executors."""
+
+    view: str
+    where: tuple[str, ...]  # seat -> executor, when it was made
+    frame: DataFrame
+
+    def drop(self) -> None:
+        """Give it up."""
+        self.frame.unpersist()
+        self.frame.sparkSession.catalog.dropGlobalTempView(self.view.split(".")[1])
+
+
+def anchored(spark: SparkSession, seats: int) -> Anchor:
+    """Make an anchor whose seats are spread evenly over the executors; as evenly as a few tries give, at least."""
+    session = spark.newSession()
+    session.conf.set("spark.sql.adaptive.enabled", "false")  # it would merge partitions that are small
+    best = _made(session, seats)
+    for _ in range(_TRIES):
+        if _unevenness(best) <= 1:
+            break
+        other = _made(session, seats)
+        worse = max(best, other, key=_unevenness)
+        best = other if worse is best else best
+        worse.drop()
+    return best
+
+
+def warmed(spark: SparkSession, executors: int) -> set[str]:
+    """Start Python, with all that a slot needs, on the executors, and name them; some may be too busy to be seen."""
+    seen: set[str] = set()
+    for _ in range(_TRIES):
+        tasks = max(spark.sparkContext.defaultParallelism, executors)
+        rows = spark.range(0, tasks, 1, tasks).mapInArrow(_touch, "place string").collect()
+        seen |= {row.place for row in rows}
+        if len(seen) >= executors:
+            break
+    return seen
+
+
+def executors(spark: SparkSession) -> int:
+    """How many executors the application has."""
+    return max(len(spark.sparkContext._jsc.sc().statusTracker().getExecutorInfos()) - 1, 1)
+
+
+def _made(session: SparkSession, seats: int) -> Anchor:
+    known = ", ".join(map(str, tokens(seats)))
+    frame = session.sql(
+        f"select /*+ REPARTITION({seats}, {SLOT}) */ get(array({known}), cast(id as int)) as {SLOT} "
+        f"from range(0, {seats}, 1, {seats})"
+    ).cache()
+    found = {row.token: row.place for row in frame.mapInArrow(_locate, "token int, place string").collect()}
+    name = f"midstream_anchor_{os.urandom(6).hex()}"
+    frame.createGlobalTempView(name)
+    return Anchor(f"global_temp.{name}", tuple(found[token] for token in tokens(seats)), frame)
+
+
+def _unevenness(anchor: Anchor) -> int:
+    """By how many seats executors differ; one that has none counts."""
+    counted = Counter(anchor.where).values()
+    missing = executors(anchor.frame.sparkSession) > len(counted)
+    return max(counted) - (0 if missing else min(counted))
+
+
+def _locate(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        places = pa.array([place.here()] * batch.num_rows, pa.string())
+        yield pa.RecordBatch.from_arrays([batch.column(0), places], ["token", "place"])
+
+
+def _touch(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    import midstream.aggregate_task
+    import midstream.function_task  # noqa: F401 - so that the first epoch finds it loaded
+
+    for batch in batches:
+        yield pa.RecordBatch.from_pydict({"place": pa.array([place.here()] * batch.num_rows, pa.string())})

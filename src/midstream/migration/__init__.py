@@ -1,0 +1,61 @@
+"""Strategies: how the state of groups moves from one executor to another while the job runs.
+
+Give one to `ms.rescale`, `ms.move`, `ms.drain` or `ms.rebalance`, by its name or as a value:
+`ms.rescale("sums", slots=8, strategy=ms.strategies.batched(8))`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from midstream.errors import PlanError
+from midstream.migration.all_at_once import AllAtOnce
+from midstream.migration.batched import Batched
+from midstream.migration.live import Live
+from midstream.migration.on_demand import OnDemand
+from midstream.migration.replicated import Replicated
+from midstream.migration.restart import Restart
+from midstream.migration.strategy import Moving, Step, Strategy
+
+__all__ = [
+    "Moving",
+    "Step",
+    "Strategy",
+    "all_at_once",
+    "batched",
+    "live",
+    "named",
+    "on_demand",
+    "replicated",
+    "restart",
+]
+
+live, all_at_once, batched, on_demand, replicated, restart = (
+    Live,
+    AllAtOnce,
+    Batched,
+    OnDemand,
+    Replicated,
+    Restart,
+)
+_KNOWN: dict[str, Callable[[], Strategy]] = {
+    "live": Live,
+    "all_at_once": AllAtOnce,
+    "batched": Batched,
+    "on_demand": OnDemand,
+    "replicated": Replicated,
+    "restart": Restart,
+}
+
+
+def named(strategy: str | Strategy) -> Strategy:
+    """Give the strategy of a name.
+
+    >>> named("live")
+    Live()
+    """
+    if isinstance(strategy, Strategy):
+        return strategy
+    if strategy not in _KNOWN:
+        raise PlanError(f"there is no strategy {strategy!r}; there are {', '.join(_KNOWN)}")
+    return _KNOWN[strategy]()

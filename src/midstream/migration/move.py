@@ -1,0 +1,78 @@
+"""One operator's groups on their way to other executors: a pure value, moved on by what each epoch reports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from midstream.migration.strategy import Moving, Step, Strategy
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Where groups go, and how far they have come."""
+
+    target: tuple[str, ...]  # group -> executor
+    strategy: Strategy
+    waiting: frozenset[int]  # groups that their old place still serves
+    total: int  # groups that move
+    ready: frozenset[int] = frozenset()  # of the waiting, those whose copy at the new place lacks one epoch at most
+    left: tuple[tuple[int, str], ...] = ()  # (group, executor): copies that nobody needs any more
+    in_place: int = 0  # groups that are still read where they are stored
+    bytes: int = 0  # copied so far
+    has_begun: bool = False
+
+    @classmethod
+    def begun(cls, homes: Sequence[str], target: Sequence[str], strategy: Strategy) -> Move:
+        """Begin a move.
+
+        >>> from midstream.migration.live import Live
+        >>> Move.begun(["a", "a"], ["a", "b"], Live()).waiting
+        frozenset({1})
+        """
+        waiting = frozenset(group for group, home in enumerate(homes) if home != target[group])
+        return cls(tuple(target), strategy, waiting, len(waiting))
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing is left to do."""
+        return self.has_begun and not self.waiting and not self.left and not self.in_place
+
+    def step(self, load: Mapping[int, float]) -> Step:
+        """Say what happens in the next epoch: the same every time it is asked, until the epoch is committed."""
+        if not self.waiting:
+            return Step()
+        ordered = sorted(self.waiting, key=lambda group: (-load.get(group, 0.0), group))
+        return self.strategy.step(Moving(tuple(ordered), self.ready))
+
+    def after(self, step: Step, homes: Sequence[str], outcome: Outcome) -> Move:
+        """Move on after an epoch that was committed.
+
+        Args:
+            step: that the epoch has done.
+            homes: group -> executor, before it.
+            outcome: what its tasks said.
+        """
+        waiting = self.waiting - step.flip
+        waiting -= {group for group in waiting if self.target[group] not in outcome.executors}  # nowhere to go
+        left = tuple((group, homes[group]) for group in sorted(step.flip) if homes[group] in outcome.executors)
+        return replace(
+            self,
+            waiting=waiting,
+            ready=frozenset(outcome.fetched) & waiting,
+            left=left,
+            in_place=outcome.in_place if not self.strategy.copies_first else 0,
+            bytes=self.bytes + outcome.bytes,
+            has_begun=True,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What the tasks of an operator said of its move in an epoch."""
+
+    executors: frozenset[str]  # that have a seat
+    fetched: Iterable[int] = ()
+    in_place: int = 0
+    bytes: int = 0
+    seconds: float = field(default=0.0)

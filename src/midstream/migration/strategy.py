@@ -1,0 +1,44 @@
+"""How groups get from one executor to another: the contract. A strategy only says what happens next, epoch by epoch."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Moving:
+    """Where a move stands before an epoch."""
+
+    waiting: tuple[int, ...]  # groups that their old place still serves, those with most rows first
+    ready: frozenset[int] = frozenset()  # of them, those whose copy at the new place lacks one epoch at most
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What happens in an epoch."""
+
+    flip: frozenset[int] = frozenset()  # groups that the new place serves from this epoch on
+    fetch: tuple[int, ...] = ()  # groups that the new place copies beside its work, in this order, within the budget
+
+
+@dataclass(frozen=True, slots=True)
+class Strategy(ABC):
+    """Decides in which epoch which groups move. Promised to it: `step` is called once per epoch until none waits."""
+
+    @property
+    def copies_first(self) -> bool:
+        """Whether a group that flips is copied whole before rows are processed; otherwise as it is needed."""
+        return True
+
+    @property
+    def starts_afresh(self) -> bool:
+        """Whether every place gives up all it has, and the query is stopped and started again."""
+        return False
+
+    @abstractmethod
+    def step(self, moving: Moving) -> Step:
+        """Say what happens in the next epoch."""
+
+    def __str__(self) -> str:
+        return type(self).__name__

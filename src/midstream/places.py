@@ -1,0 +1,257 @@
+"""Which executor serves which groups, epoch by epoch, and what is told to the tasks while groups move.
+
+On one host there is one place, and a plan says which slot owns which group. On a cluster the seats of an anchor lie on
+executors; what is in force changes only when an epoch has been committed, and a driver that is started again finds
+other executors, so nothing of it is kept.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from midstream import plan as p
+from midstream.anchor import Anchor, anchored, executors, warmed
+from midstream.migration.move import Move, Outcome
+from midstream.migration.strategy import Step, Strategy
+from midstream.resolve import Resolved
+from midstream.routing import Routing
+from midstream.seats import homes_for, seated
+from midstream.slot import Relocation
+from midstream.state.changelog import Report
+
+if TYPE_CHECKING:
+    from midstream.engine import Engine
+
+_DECAY = 0.8  # of what a group had to do, from epoch to epoch
+
+
+class SlotState(Enum):
+    """What a slot does besides processing rows."""
+
+    SERVING = "Serving"
+    PREFETCHING = "Prefetching"  # it copies groups that it will own
+    MOVING = "Moving"  # groups that it owns are about to leave
+    RESTORING = "Restoring"  # it had to read groups from the durable store, or still reads them there
+    LOST = "Lost"  # its executor is gone: another one did its last epoch
+
+
+@dataclass(frozen=True, slots=True)
+class SlotStatus:
+    """Where a slot is and what it does."""
+
+    operator: str
+    slot: int
+    executor: str
+    groups: int
+    state: SlotState
+
+
+@dataclass(frozen=True, slots=True)
+class Briefing:
+    """What an operator is told in an epoch about who serves what."""
+
+    routing: Routing
+    relocation: Relocation | None = None
+    anchor: str = ""  # the table to join with, "" for none
+
+
+@dataclass(slots=True)
+class Places:
+    """The places of one job."""
+
+    engine: Engine
+    homes: dict[str, tuple[str, ...]] = field(default_factory=dict)  # operator -> group -> executor, in force
+    load: dict[str, dict[int, float]] = field(default_factory=lambda: defaultdict(dict))  # operator -> group -> rows
+    moves: dict[str, Move] = field(default_factory=dict)
+    drained: frozenset[str] = frozenset()  # executors that get nothing any more
+    where: tuple[str, ...] = ()  # seat -> executor, as the last epoch saw it
+    _anchor: Anchor | None = None
+    _states: dict[str, dict[int, SlotState]] = field(default_factory=lambda: defaultdict(dict))
+    _given: dict[str, tuple[Routing, Step]] = field(default_factory=dict)  # what the epoch at hand was told
+    _done: Callable[[], None] | None = None
+
+    @property
+    def are_several(self) -> bool:
+        """Whether there are executors, each with a cache of its own."""
+        return self.engine.settings.apart
+
+    # --- told to the tasks ---
+
+    def briefing(self, resolved: Resolved, id: str) -> Briefing:
+        """Say who serves the groups of an operator in the next epoch, and what comes and goes."""
+        slots = self.engine.slots(id, resolved)
+        if not self.are_several:
+            operator = resolved.plan[id]
+            assert isinstance(operator, (p.Process, p.Aggregate))
+            groups = self.engine.groups
+            return Briefing(planned_routing(operator, groups, slots) or Routing.even(groups, slots))
+        if self._anchor is None:
+            self.look_around()
+        assert self._anchor is not None
+        homes, move = self.homes_of(id, resolved), self.moves.get(id)
+        step = move.step(self.load[id]) if move is not None else Step()
+        if move is not None:
+            homes = tuple(move.target[g] if g in step.flip else home for g, home in enumerate(homes))
+        routing = seated(homes, self.where, slots)
+        self._given[id] = routing, step
+        if move is None:
+            return Briefing(routing, None, self._anchor.view)
+        fetch = self._by_seat([(group, move.target[group]) for group in step.fetch])
+        drop = self._by_seat(move.left)
+        if move.strategy.starts_afresh and not move.has_begun:
+            drop = {seat: routing.groups_of(seat) for seat in set(routing.owners)}
+        first = step.flip if move.strategy.copies_first else frozenset()
+        first = frozenset(range(len(homes))) if move.strategy.starts_afresh and step.flip else first
+        relocation = Relocation(first, fetch, drop, lazy=not move.strategy.copies_first)
+        return Briefing(routing, relocation, self._anchor.view)
+
+    def homes_of(self, id: str, resolved: Resolved) -> tuple[str, ...]:
+        """Give the executor of each group, as it is; a new operator's groups are dealt out."""
+        if id not in self.homes:
+            operator = resolved.plan[id]
+            assert isinstance(operator, (p.Process, p.Aggregate))
+            known = operator.homes if len(operator.homes) == self.engine.groups else ("",) * self.engine.groups
+            slots = self.engine.slots(id, resolved)
+            self.homes[id] = homes_for(self.where, slots, known, self.load[id], self.drained)
+        return self.homes[id]
+
+    # --- learnt from the tasks ---
+
+    def after(self, reports: Mapping[str, Sequence[Report]]) -> None:
+        """Take note of a committed epoch: where its tasks ran, what they had to do, and what has moved."""
+        for id, found in reports.items():
+            load = self.load[id]
+            for group in load:
+                load[group] *= _DECAY
+            for report in found:
+                for group, changes in report.groups:
+                    load[group] = load.get(group, 0.0) + changes
+        if not self.are_several:
+            return
+        seen = list(self.where)
+        for id, found in reports.items():
+            (routing, step), homes = self._given[id], list(self.homes[id])
+            for report in found:
+                for group in routing.groups_of(report.slot):
+                    homes[group] = report.place
+                self._states[id][report.slot] = self._state(id, report, was=self.where[report.slot])
+                seen[report.slot] = report.place
+            self.where = tuple(seen)
+            if id in self.moves:
+                outcome = Outcome(
+                    frozenset(self.where),
+                    [group for report in found for group in report.fetched],
+                    sum(report.in_place for report in found),
+                    sum(report.copied + report.restored_bytes for report in found),
+                )
+                self.moves[id] = self.moves[id].after(step, self.homes[id], outcome)
+            self.homes[id] = tuple(homes)
+        if self.moves and all(move.is_done for move in self.moves.values()):
+            done, self._done = self._done, None
+            self.moves.clear()
+            if done is not None:
+                done()
+
+    # --- asked for by modifications ---
+
+    def look_around(self) -> None:
+        """Find the executors, start Python on new ones, and anchor seats on all of them; between two epochs."""
+        if not self.are_several:
+            return
+        spark = self.engine.spark
+        self.engine.cores = spark.sparkContext.defaultParallelism
+        wanted = max([self.engine.cores, *(self.engine.slots(id) for id in self.engine.resolved.keyed)])
+        seats = -(-wanted // self.engine.cores) * self.engine.cores
+        if self._anchor is not None and len(self.where) == seats and len(set(self.where)) == executors(spark):
+            return
+        old, self._anchor = self._anchor, anchored(spark, seats)
+        self.where = self._anchor.where
+        if old is not None:
+            old.drop()
+
+    def warm(self) -> None:
+        """Start Python on all executors, while epochs go on."""
+        if self.are_several:
+            warmed(self.engine.spark, executors(self.engine.spark))
+
+    def begin(self, resolved: Resolved, strategy: Strategy, done: Callable[[], None]) -> bool:
+        """Begin to move groups to where a plan wants them; False if they are there."""
+        if not self.are_several:
+            return False
+        for operator in resolved.plan.of(p.Process, p.Aggregate):
+            homes = self.homes_of(operator.id, resolved)
+            if operator.homes and operator.homes != homes:
+                self.moves[operator.id] = Move.begun(homes, operator.homes, strategy)
+        self._done = done if self.moves else None
+        return bool(self.moves)
+
+    def release(self, executor: str) -> None:
+        """Give an executor that serves nothing back to Spark."""
+        self.drained |= {executor}
+        self.engine.spark.sparkContext._jsc.sc().killExecutor(executor)
+
+    def settled(self, plan: p.Plan, resolved: Resolved) -> p.Plan:
+        """Write the homes in force into a plan."""
+        if not self.are_several:
+            return plan
+        keyed = {o.id: self.homes_of(o.id, resolved) for o in plan.of(p.Process, p.Aggregate)}
+        operators = tuple(msgspec.structs.replace(o, homes=keyed[o.id]) if o.id in keyed else o for o in plan.operators)
+        return msgspec.structs.replace(plan, operators=operators)
+
+    def status(self) -> list[SlotStatus]:
+        """Where every slot is and what it does."""
+        resolved, found = self.engine.resolved, []
+        for id in resolved.keyed:
+            slots = self.engine.slots(id, resolved)
+            if not self.are_several:
+                routing = self.briefing(resolved, id).routing
+            elif id in self.homes:
+                routing = seated(self.homes[id], self.where, slots)
+            else:
+                continue
+            for slot in sorted(set(routing.owners)):
+                executor = self.where[slot] if self.where else ""
+                state = self._states[id].get(slot, SlotState.SERVING)
+                found.append(SlotStatus(id, slot, executor, len(routing.groups_of(slot)), state))
+        return found
+
+    def close(self) -> None:
+        """Give up what is cached on the executors."""
+        if self._anchor is not None:
+            self._anchor.drop()
+            self._anchor = None
+
+    def _by_seat(self, groups: Sequence[tuple[int, str]]) -> dict[int, tuple[int, ...]]:
+        """Give each group to a seat of its executor; one whose executor has none is left out."""
+        seats: dict[str, list[int]] = defaultdict(list)
+        for seat, place in enumerate(self.where):
+            seats[place].append(seat)
+        found: dict[int, list[int]] = defaultdict(list)
+        for group, place in groups:
+            if place in seats:
+                found[seats[place][group % len(seats[place])]].append(group)
+        return {seat: tuple(mine) for seat, mine in found.items()}
+
+    def _state(self, id: str, report: Report, was: str) -> SlotState:
+        move = self.moves.get(id)
+        if report.place != was:
+            return SlotState.LOST
+        if report.restored or report.in_place:
+            return SlotState.RESTORING
+        if report.fetched:
+            return SlotState.PREFETCHING
+        if move is not None and any(self.homes[id][group] == report.place for group in move.waiting):
+            return SlotState.MOVING
+        return SlotState.SERVING
+
+
+def planned_routing(operator: p.Keyed, groups: int, slots: int) -> Routing | None:
+    """The routing that a plan has for an operator on one host, if it fits the numbers of groups and slots."""
+    fits = len(operator.owners) == groups and max(operator.owners) < slots
+    return Routing(operator.owners, slots) if fits else None

@@ -1,0 +1,120 @@
+"""The job of the fault tests on a real cluster, its groups moved while it runs; a program: a process has one session.
+
+Each line of `SCENARIOS` is a run: what it is told to do, one modification after the other, and which fault strikes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from pyspark.sql import SparkSession
+
+import midstream as ms
+from midstream.changes import Change
+from midstream.events import Event, Progress
+from midstream.testing import Cluster, cluster
+from tests.faults import workload
+
+EPOCHS, SIZE, KEYS = 48, 150, 101
+
+
+class Scenario(NamedTuple):
+    """What happens in a run."""
+
+    steps: tuple[str, ...]  # modifications, by name
+    fault: str = ""  # executor | driver
+    when: str = ""  # before | during | after the first move
+
+
+STRATEGIES = ("all_at_once", "batched", "live", "on_demand", "replicated", "restart")
+SCENARIOS = {
+    "all strategies": Scenario(
+        ("out all_at_once", "in live", "out on_demand", "in batched", "out replicated", "in restart", "drain live")
+    ),
+    **{f"executor killed {when}, {s}": Scenario((f"out {s}",), "executor", when)
+       for s in STRATEGIES for when in ("before", "during", "after")},
+    **{f"driver killed, {s}": Scenario((f"out {s}",), "driver", "during") for s in STRATEGIES},
+    **{f"driver killed, in, {s}": Scenario((f"out {s}", f"in {s}"), "driver", "during") for s in STRATEGIES},
+}  # fmt: skip
+
+
+def change(name: str, job: ms.Job) -> Change:
+    """The modification of a name."""
+    what, strategy = name.split()
+    if what == "drain":
+        return ms.drain(job.slots[0].executor, strategy=strategy)
+    return ms.rescale(slots=3 if what == "out" else 2, strategy=strategy)
+
+
+def run(spark: SparkSession, workers: Cluster, root: str, scenario: Scenario) -> dict[str, Any]:
+    """Run to the end of the input; say what became of the modifications, and whether the fault has struck."""
+    told: dict[str, Any] = {"fault": "", "accessed": 0, "restored": 0, "moved": []}
+    begin, strike = threading.Event(), threading.Event()
+
+    def listen(event: Event) -> None:
+        if isinstance(event, Progress):
+            if event.epoch == 2:
+                begin.set()
+            moving = sum(event.moving.values())
+            here = {"before": event.epoch == 2, "during": moving, "after": has_moved() and not moving}
+            if scenario.fault and not told["fault"] and here[scenario.when]:
+                told["fault"] = f"{scenario.fault} in epoch {event.epoch}, {moving} groups to go"
+                if scenario.fault == "driver":
+                    with open(f"{root}/fired.json", "w") as file:
+                        json.dump(told, file)
+                        file.flush()
+                        os.fsync(file.fileno())
+                    os.kill(os.getpid(), signal.SIGKILL)
+                strike.set()
+            if not moving and not told["fault"]:
+                told["accessed"] += sum(event.accessed.values())
+                told["restored"] += sum(event.restored.values()) if event.epoch > 3 else 0
+
+    def has_moved() -> bool:
+        return bool(job.modifications) and job.modifications[0].phase is ms.Phase.COMPLETED
+
+    options = {"epochs": EPOCHS, "size": SIZE, "keys": KEYS, "on_drift": "keep", "listener": listen}
+    job = workload.start(spark, root, **options)
+
+    def kill() -> None:
+        strike.wait()
+        workers.kill_worker(workers.workers[-1])
+        workers.add_worker()
+
+    killer = threading.Thread(target=kill, daemon=True)
+    killer.start()
+    begin.wait(120)
+    for name in scenario.steps if not job.modifications else ():
+        modification = job.modify(change(name, job))
+        modification.reached(ms.Phase.COMPLETED, 300)
+        told["moved"].append([name, modification.phase.value, modification.note, modification.error])
+    job.await_termination()
+    if scenario.fault == "executor":
+        killer.join(120)
+    told["owners"] = [[slot.operator, slot.slot, slot.executor, slot.groups] for slot in job.slots]
+    saved = workload.outcome(job, root)
+    told["outcome"] = {name: dict(found) for name, found in saved.items()}
+    return told
+
+
+def main(root: str, names: Sequence[str]) -> None:
+    """Run scenarios, one after the other, on one cluster."""
+    with cluster(workers=3) as workers:
+        spark = workers.session(spark__sql__session__timeZone="UTC")
+        spark.sparkContext.setLogLevel("ERROR")
+        for name in names:
+            directory = os.path.join(root, name.replace(" ", "-").replace(",", ""))
+            os.makedirs(directory, exist_ok=True)
+            told = run(spark, workers, directory, SCENARIOS[name])
+            with open(os.path.join(directory, "told.json"), "w") as file:
+                json.dump(told, file)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2:])
