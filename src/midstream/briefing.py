@@ -52,6 +52,7 @@ def keyed_run(engine: Engine, resolved: Resolved, id: str, intent: Intent, final
         recent=tuple(logs_of(commit, id) for commit in engine.recent),
         in_place=settings.in_place,
         apart=settings.apart,
+        bytes_per_second=settings.store_bytes_per_second,
     )
     return KeyedRun(
         head,

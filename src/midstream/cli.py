@@ -121,6 +121,30 @@ def modify(
     bench_modify.run(rate=rate, keys=keys, seconds=seconds, rounds=rounds, json=json)
 
 
+@bench.command()
+def rescale(
+    state_mb: Annotated[int, typer.Option(help="Size of the state.")] = 500,
+    strategy: Annotated[
+        str, typer.Option(help="Strategies, separated by commas, 'spark' for Spark's own way.")
+    ] = "all",
+    skew: Annotated[float, typer.Option(help="Zipf exponent of the keys, 0: uniform.")] = 1.2,
+    rate: Annotated[int, typer.Option(help="Rows per second.")] = 2_000,
+    seconds: Annotated[int, typer.Option(help="Length of the steady stretch before the move.")] = 30,
+    store_mb_per_s: Annotated[int, typer.Option(help="Read the store no faster than this, 0: as fast as it is.")] = 0,
+    picture: Annotated[Path | None, typer.Option(help="File for a picture of latency over time.")] = None,
+    json: Json = None,
+) -> None:
+    """Latency while state moves from two executors to three, for each strategy and for Spark's own way."""
+    from midstream.bench import rescale as bench_rescale
+    from midstream.migration import NAMES
+
+    names = (*NAMES, bench_rescale.SPARK) if strategy == "all" else tuple(strategy.split(","))
+    bench_rescale.run(
+        state_mb=state_mb, strategies=names, skew=skew, rate=rate, seconds=seconds, store_mb_per_s=store_mb_per_s,
+        json=json, picture=picture,
+    )  # fmt: skip
+
+
 @bench.command("ingest")
 def ingest_bench(
     records: Annotated[int, typer.Option(help="Records of 100 bytes, over all producers.")] = 1_000_000,

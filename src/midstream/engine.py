@@ -59,6 +59,7 @@ class Settings:
     in_place: bool = False
     apart: bool = False  # executors have caches of their own
     prefetch_budget: int = 64 << 20
+    store_bytes_per_second: int = 0  # 0: no limit
     cut_deadline: float = 60.0  # seconds for the first epoch under a new plan
 
 
@@ -399,6 +400,7 @@ class Engine:
             snapshots=sum(len(r.snapshots) for found in outcome.reports.values() for _, r in found),
             accessed={id: sum(r.accessed for _, r in found) for id, found in outcome.reports.items()},
             restored={id: sum(r.restored for _, r in found) for id, found in outcome.reports.items()},
+            copied={id: sum(r.restored_bytes + r.copied for _, r in found) for id, found in outcome.reports.items()},
             moving={id: len(move.waiting) for id, move in self.places.moves.items()},
             durations={**times, **slowest},
         )

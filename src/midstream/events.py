@@ -79,6 +79,7 @@ class Progress:
     snapshots: int
     accessed: dict[str, int] = field(default_factory=dict)  # operator id -> groups that its slots looked into
     restored: dict[str, int] = field(default_factory=dict)  # operator id -> of them, those that were not there
+    copied: dict[str, int] = field(default_factory=dict)  # operator id -> bytes that they read from the durable store
     moving: dict[str, int] = field(default_factory=dict)  # operator id -> groups that wait to be moved
     durations: dict[str, float] = field(default_factory=dict)  # seconds per step, and "total"
 

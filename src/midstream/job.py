@@ -238,6 +238,8 @@ def start(
     rows_per_arrow_batch: int = 100_000,
     restore_in_place: bool = False,
     prefetch_budget: int = 64 << 20,
+    snapshot_budget: int = 1 << 20,
+    store_bytes_per_second: int = 0,
     cut_deadline: Duration = "60 seconds",
     clock: Callable[[], int] | None = None,
     listener: Callable[[Event], None] | None = None,
@@ -257,6 +259,9 @@ def start(
         rows_per_arrow_batch: rows per batch between the JVM and Python.
         restore_in_place: read snapshots where they are instead of copying them first, where the store is a disk.
         prefetch_budget: bytes that a slot copies per epoch of what it reads in place, until it has all.
+        snapshot_budget: bytes of snapshots that are written per epoch, besides a quarter of what is logged.
+        store_bytes_per_second: read snapshots no faster than this, in each task; 0: as fast as the store is. For
+            experiments with a store that is far away.
         cut_deadline: how long a dry run, and the first epoch under a new plan, may take before it is given up.
         clock: gives microseconds since 1970; the wall clock by default.
         listener: called with every event of `midstream.events`, in the thread of the epoch.
@@ -306,6 +311,8 @@ def start(
             settings=Settings(
                 directory,
                 keep_epochs,
+                snapshot_budget=snapshot_budget,
+                store_bytes_per_second=store_bytes_per_second,
                 rows_per_arrow_batch=rows_per_arrow_batch,
                 in_place=restore_in_place,
                 apart=on_cluster,

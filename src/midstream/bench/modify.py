@@ -11,19 +11,17 @@ import os
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from rich.table import Table
 
 import midstream as ms
 from midstream.bench import machine
 from midstream.bench.contestants import declared, saved_sums
+from midstream.bench.latency import Epoch, epochs_of, latencies, milliseconds, quantiles, stay
 from midstream.bench.oracle import ResultError
 from midstream.bench.record import at_least_one, rendered, save
-from midstream.bench.workbench import Workbench, pause, quiet, workbench
+from midstream.bench.workbench import Workbench, quiet, workbench
 from midstream.changes import Change
 
 if TYPE_CHECKING:
@@ -34,21 +32,6 @@ LATENCY = (
     "the latency of a row is the time from when it was made to the end of its epoch, as Spark reports it; rows come at "
     "a constant rate, and the steady state is the stretch of the same length before the change"
 )
-_STEP = 0.01  # seconds between the rows that are looked at
-
-
-@dataclass(frozen=True, slots=True)
-class Epoch:
-    """An epoch as Spark reports it: seconds since 1970."""
-
-    begin: float
-    end: float
-    number: int = -1
-
-    @property
-    def seconds(self) -> float:
-        """How long it took."""
-        return self.end - self.begin
 
 
 def run(
@@ -115,13 +98,13 @@ def _ours(bench: Workbench, rate: int, keys: int, seconds: int, rounds: int) -> 
         job = flow.start(f"{directory}/checkpoint", trigger=ms.every(0), cache=f"{directory}/cache")
         assert job.query is not None
         with job:
-            _sleep(seconds)  # warm-up
+            stay(seconds)  # warm-up
             for _ in range(rounds):
                 for name, make in changes.items():
-                    _sleep(seconds)
+                    stay(seconds)
                     marks[name].append((time.time(), job.modify(make()).wait(60)))
-                    _sleep(seconds)
-            epochs = _epochs(job.query)
+                    stay(seconds)
+            epochs = epochs_of(job.query)
         _check(saved_sums(bench.spark, job.savepoint(f"{directory}/savepoint")), rate)
     slowest = [
         max(epoch.seconds for epoch in epochs if at - 1.5 * seconds <= epoch.begin < at - seconds / 2)
@@ -132,8 +115,8 @@ def _ours(bench: Workbench, rate: int, keys: int, seconds: int, rounds: int) -> 
         {
             "name": f"midstream {name}",
             **_compared(epochs, [at for at, _ in found], seconds),
-            "cut_ms": [_milliseconds(_cut(epochs, change).seconds) for _, change in found],
-            "slowest_steady_ms": [_milliseconds(each) for each in slowest],
+            "cut_ms": [milliseconds(_cut(epochs, change).seconds) for _, change in found],
+            "slowest_steady_ms": [milliseconds(each) for each in slowest],
             "epochs_to_cut": [_epochs_until(epochs, at, change) for at, change in found],
             "phases": [change.durations for _, change in found],
         }
@@ -162,70 +145,29 @@ def _sparks(bench: Workbench, rate: int, keys: int, seconds: int, rounds: int) -
             return counts.trigger(processingTime="0 seconds").start()
 
         query, epochs, marks = start(0), [], []
-        _sleep(seconds)
+        stay(seconds)
         for number in range(rounds):
-            _sleep(seconds)
+            stay(seconds)
             marks.append(time.time())
             with quiet(bench.spark):
                 query.stop()
-            epochs += _epochs(query)
+            epochs += epochs_of(query)
             query = start(-1 - number)
-            _sleep(seconds)
-        epochs += _epochs(query)
+            stay(seconds)
+        epochs += epochs_of(query)
         with quiet(bench.spark):
             query.stop()
         return {"name": "spark restart", **_compared(epochs, marks, seconds)}
 
 
-def _sleep(seconds: float) -> None:
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        pause()
-
-
-def _epochs(query: StreamingQuery) -> list[Epoch]:
-    found = []
-    for progress in query.recentProgress:
-        begin = datetime.fromisoformat(progress["timestamp"].replace("Z", "+00:00")).timestamp()
-        if "triggerExecution" in progress["durationMs"]:
-            end = begin + progress["durationMs"]["triggerExecution"] / 1000
-            found.append(Epoch(begin, end, progress["batchId"]))
-    return found
-
-
-def latencies(epochs: Sequence[Epoch], begin: float, end: float) -> Any:
-    """The latencies of rows that were made between two moments, at a constant rate.
-
-    >>> latencies([Epoch(0, 1), Epoch(1, 3)], 0.5, 0.515).round(2).tolist()
-    [2.5, 2.49]
-    """
-    moments = np.arange(begin, end, _STEP)
-    begins = np.array([epoch.begin for epoch in epochs])
-    ends = np.array([epoch.end for epoch in epochs])
-    taken = np.searchsorted(begins, moments)  # an epoch takes what was made before it began
-    known = taken < len(epochs)
-    return ends[taken[known]] - moments[known]
-
-
 def _compared(epochs: Sequence[Epoch], marks: Sequence[float], seconds: float) -> dict[str, Any]:
-    steady = [_quantiles(latencies(epochs, at - 1.5 * seconds, at - seconds / 2)) for at in marks]
-    around = [_quantiles(latencies(epochs, at - seconds / 2, at + seconds / 2)) for at in marks]
+    steady = [quantiles(latencies(epochs, at - 1.5 * seconds, at - seconds / 2)) for at in marks]
+    around = [quantiles(latencies(epochs, at - seconds / 2, at + seconds / 2)) for at in marks]
     return {"steady": _medians(steady), "around": _medians(around)}
-
-
-def _quantiles(found: Any) -> dict[str, float]:
-    if len(found) == 0:
-        raise ResultError("no epoch ended in the stretch that was measured: the load is too high for this machine")
-    quantiles = {"p50_ms": 0.5, "p99_ms": 0.99, "max_ms": 1.0}
-    return {name: _milliseconds(float(np.quantile(found, quantile))) for name, quantile in quantiles.items()}
 
 
 def _medians(rounds: Sequence[dict[str, float]]) -> dict[str, float]:
     return {name: round(statistics.median(each[name] for each in rounds)) for name in rounds[0]}
-
-
-def _milliseconds(seconds: float) -> int:
-    return round(1000 * seconds)
 
 
 def _cuts(results: Sequence[dict[str, Any]]) -> list[str]:

@@ -23,7 +23,7 @@ from midstream.java import require_java
 _POLL_SECONDS = 0.03
 _LOG_LEVEL = "ERROR"
 _ROCKSDB = "spark.sql.streaming.stateStore.rocksdb"
-_SETTINGS = {
+SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": _LOG_LEVEL,
@@ -177,7 +177,7 @@ def _is_busy(context: SparkContext) -> bool:
 
 def _session(cores: int, directory: str) -> SparkSession:
     builder = SparkSession.builder.master(f"local[{cores},4]").appName("midstream bench")
-    for name, setting in _SETTINGS.items():
+    for name, setting in SETTINGS.items():
         builder = builder.config(name, setting)
     builder = builder.config("spark.sql.shuffle.partitions", str(cores))
     builder = builder.config("spark.local.dir", os.path.dirname(directory))  # Spark tidies up what it puts there

@@ -18,6 +18,7 @@ from midstream.migration.restart import Restart
 from midstream.migration.strategy import Moving, Step, Strategy
 
 __all__ = [
+    "NAMES",
     "Moving",
     "Step",
     "Strategy",
@@ -46,6 +47,9 @@ _KNOWN: dict[str, Callable[[], Strategy]] = {
     "replicated": Replicated,
     "restart": Restart,
 }
+
+
+NAMES = tuple(_KNOWN)
 
 
 def named(strategy: str | Strategy) -> Strategy:

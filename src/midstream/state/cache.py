@@ -12,6 +12,7 @@ import hashlib
 import os
 import shutil
 import subprocess
+import time
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -49,6 +50,7 @@ class Head:
     changed: tuple[tuple[int, str] | None, ...]  # group -> (epoch, commit) of its last change
     recent: tuple[LogsOf, ...] = ()  # the newest epochs, oldest first; older ones are read from the store
     in_place: bool = False  # open snapshots in place instead of copying them
+    bytes_per_second: int = 0  # snapshots are read no faster; 0: no limit
     apart: bool = False  # each executor has a cache of its own: on a cluster, also where several share a host
 
 
@@ -196,14 +198,14 @@ class Cache:
             storage = Storage(self.head.checkpoint)
             where = storage.path(reference.path)
             try:
-                if (self.head.in_place or self.lazy) and storage.is_local:
+                if (self.head.in_place or self.lazy) and storage.is_local and not self.head.bytes_per_second:
                     if os.path.getsize(where) != reference.size:
                         raise ValueError("its size does not match")
                     name += IN_PLACE
                     os.symlink(where, path + IN_PLACE)
                     store = LayeredStore(where, path + IN_PLACE + ".layer")
                 else:
-                    storage.download(reference.path, path)
+                    self._download(storage, reference, path)
                     self.restored_bytes += reference.size
                     if checksum_of(path) != (reference.checksum, reference.size):
                         os.unlink(path)
@@ -216,6 +218,12 @@ class Cache:
                 ) from error
         self._switch(group, name)
         return store
+
+    def _download(self, storage: Storage, reference: SnapshotRef, path: str) -> None:
+        begun = time.monotonic()
+        storage.download(reference.path, path)
+        if self.head.bytes_per_second:
+            time.sleep(max(reference.size / self.head.bytes_per_second - (time.monotonic() - begun), 0.0))
 
     def _flatten(self, group: int, store: LayeredStore) -> LmdbStore:
         name = self._new_name(group)

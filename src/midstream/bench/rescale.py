@@ -1,0 +1,324 @@
+"""What moving state costs: a job with large state on a real cluster grows from two executors to three.
+
+Rows with skewed keys come at a constant rate and carry the time they were made; the latency of a row is the time from
+then to the end of its epoch. Each strategy starts from a copy of the same checkpoint. Spark's own way is the same sums
+as a native query that is stopped, repartitioned offline and started again.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F
+from rich.table import Table
+
+import midstream as ms
+from midstream import storage as layout
+from midstream.bench import chart, machine
+from midstream.bench.latency import Epoch, epochs_of, latencies, milliseconds, quantiles, stay
+from midstream.bench.oracle import ResultError
+from midstream.bench.record import at_least_one, rendered, save
+from midstream.bench.rows import Rows
+from midstream.bench.workbench import SETTINGS, pause, quiet, set_log_level
+from midstream.cluster import cluster
+from midstream.events import Event, Progress
+from midstream.migration import NAMES
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+SPARK = "spark"  # Spark's own way
+_SUMS = 12  # sums per key, so that a key is about a hundred bytes
+_BYTES_PER_KEY = 165  # in the store, as measured
+_PER_EPOCH = 250_000  # keys that are loaded in an epoch
+_MOST = 120.0  # seconds that a move may take
+
+
+@dataclass(slots=True)
+class Measured:
+    """What one contestant has done."""
+
+    name: str
+    epochs: list[Epoch]
+    steady: tuple[float, float]  # from, to
+    move: tuple[float, float]
+    groups: int = 0  # that moved
+    bytes: int = 0  # that were read from the store for it
+    rows: int = 0  # that were counted, in all
+    notes: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What all contestants have in common."""
+
+    keys: int
+    skew: float
+    rate: int
+    seconds: int
+    store: int  # bytes per second, 0: no limit
+    directory: str
+
+    def path(self, *parts: str) -> str:
+        """A path in the directory of the benchmark."""
+        return os.path.join(self.directory, *parts)
+
+    def load(self, spark: SparkSession) -> DataFrame:
+        """One row of every key, for the state to begin with."""
+        rows = spark.readStream.schema("key long, price long").option("maxFilesPerTrigger", 1)
+        return rows.parquet(self.path("load"))
+
+    def live(self, spark: SparkSession) -> DataFrame:
+        """Rows at a constant rate, without end."""
+        rows = spark.readStream.format("rate").option("rowsPerSecond", self.rate).option("numPartitions", 2).load()
+        return rows.selectExpr(f"{Rows(self.keys, self.skew).key} as key", "1 + value % 1000 as price")
+
+
+def run(
+    state_mb: int = 500,
+    strategies: Sequence[str] = (*NAMES, SPARK),
+    skew: float = 1.2,
+    rate: int = 2_000,
+    seconds: int = 30,
+    store_mb_per_s: int = 0,
+    json: str | os.PathLike[str] | None = None,
+    picture: str | os.PathLike[str] | None = None,
+    echo: Callable[[str], object] = print,
+) -> dict[str, Any]:
+    """Measure a move with each strategy; print a table, draw a picture, give the record.
+
+    Promised: no figure before every row is seen to be counted once. Not promised: figures of a machine that does
+    something else meanwhile; all executors run on this one.
+
+    Args:
+        state_mb: size of the state.
+        strategies: names, and "spark" for Spark's own way.
+        skew: Zipf exponent of the keys.
+        rate: rows per second.
+        seconds: length of the steady stretch before the move, and how long it goes on after it.
+        store_mb_per_s: let Midstream read its store no faster than this; Spark's own way is not slowed down.
+        json: file for the record.
+        picture: file for a picture of the latencies.
+        echo: takes the text to print.
+    """
+    at_least_one(state_mb=state_mb, rate=rate, seconds=seconds)
+    unknown = set(strategies) - {*NAMES, SPARK}
+    if unknown:
+        raise ms.PlanError(f"there is no strategy {', '.join(sorted(unknown))}; there are {', '.join((*NAMES, SPARK))}")
+    with cluster(workers=3) as workers:
+        spark = workers.session(**{name.replace(".", "__"): text for name, text in SETTINGS.items()})
+        set_log_level(spark, "ERROR")
+        keys = state_mb * 1_000_000 // _BYTES_PER_KEY
+        setting = Setting(
+            keys, skew, rate, seconds, store_mb_per_s * 1_000_000, os.path.join(workers.directory, "bench")
+        )
+        os.makedirs(setting.directory)
+        found = []
+        if ours := [name for name in strategies if name != SPARK]:
+            echo(f"loading {keys:,} keys")
+            size = _loaded(spark, setting)
+            echo(f"{size / 1e6:,.0f} MB of state")
+            for name in ours:
+                echo(f"{name}: steady, then from 2 to 3 executors")
+                found.append(_ours(spark, setting, name))
+        if SPARK in strategies:
+            echo("spark: loading, steady, then stop, repartition, restart")
+            found.append(_sparks(spark, setting))
+        about = machine.describe(spark)
+    results = [_result(each, setting) for each in found]
+    record = {
+        "checked": True, "state_mb": state_mb, "keys": keys, "skew": skew, "rate": rate, "seconds": seconds,
+        "store_mb_per_s": store_mb_per_s, "results": results, "machine": about,
+    }  # fmt: skip
+    echo(rendered(_table(record), "Every row was counted exactly once."))
+    if json is not None:
+        save(record, json)
+    if picture is not None:
+        chart.draw({each.name: _course(each) for each in found}, os.fspath(picture))
+    return record
+
+
+# --- Midstream ------------------------------------------------------------------------------------------------------
+
+
+def _flow(spark: SparkSession, setting: Setting, *, live: bool) -> ms.Flow:
+    flow = ms.Flow("rescale")
+    rows = flow.source("load", setting.load(spark))
+    if live:
+        rows = flow.union("all", rows, flow.source("rows", setting.live(spark)))
+    sums = {f"s{i}": ms.sum("price") for i in range(_SUMS)}
+    rows.key_by("key").aggregate("sums", slots=2, n=ms.count(), **sums).sink("out", ms.sinks.noop())
+    return flow
+
+
+def _loaded(spark: SparkSession, setting: Setting) -> int:
+    """Make the checkpoint that all strategies start from, every group with a snapshot; gives the size of its state."""
+    _written(spark, setting)
+    flow = _flow(spark, setting, live=False)
+    job = flow.start(setting.path("loaded"), trigger=ms.available_now(), snapshot_budget=1 << 40)
+    job.await_termination()
+    assert job._engine.last is not None
+    state = job._engine.last.operators["sums"]
+    return sum(snapshot.size for snapshot in state.snapshots if snapshot is not None)
+
+
+def _written(spark: SparkSession, setting: Setting) -> None:
+    """Write one row of every key to files, each of them for one epoch."""
+    if not os.path.exists(setting.path("load")):
+        rows = spark.range(0, setting.keys, 1, -(-setting.keys // _PER_EPOCH))
+        rows.selectExpr("id as key", "id % 1000 as price").write.parquet(setting.path("load"))
+
+
+@contextmanager
+def _copied(setting: Setting, name: str) -> Iterator[str]:
+    """Give a copy of the loaded checkpoint; files of the state never change and are linked."""
+    source, target = setting.path("loaded"), setting.path(name)
+    shutil.copytree(source, target, ignore=lambda path, _: [layout.STATE] if path == source else [])
+    shutil.copytree(os.path.join(source, layout.STATE), os.path.join(target, layout.STATE), copy_function=os.link)
+    try:
+        yield target
+    finally:
+        shutil.rmtree(target, ignore_errors=True)
+
+
+def _ours(spark: SparkSession, setting: Setting, name: str) -> Measured:
+    progress: list[Progress] = []
+
+    def listen(event: Event) -> None:
+        if isinstance(event, Progress):
+            progress.append(event)
+
+    with _copied(setting, name) as checkpoint:
+        job = _flow(spark, setting, live=True).start(
+            checkpoint, trigger=ms.every(0), on_drift="apply", listener=listen,
+            store_bytes_per_second=setting.store,
+        )  # fmt: skip
+        with job:
+            _until(lambda: job.modifications[0].phase.is_final)
+            _until(lambda: len(progress) > 5 and not any(each.restored["sums"] for each in progress[-3:]))
+            job._engine.places.warm()
+            stay(setting.seconds / 2)
+            begin, queries = time.time(), [job.query]
+            stay(setting.seconds)
+            asked = time.time()
+            move = job.modify(ms.rescale("sums", slots=3, strategy=name)).wait(_MOST)
+            done = time.time()
+            queries.append(job.query)  # another one after a restart
+            stay(setting.seconds / 2)
+            epochs = [epoch for query in dict.fromkeys(queries) if query is not None for epoch in epochs_of(query)]
+        moved = [each for each in progress if move.cut is not None and each.epoch > move.cut.epoch]
+        saved = job.savepoint(os.path.join(checkpoint, "savepoint"))
+        rows = spark.read.parquet(f"{saved}/state/sums/record").selectExpr("sum(n)").collect()[0][0]
+    found = Measured(name, epochs, (begin, asked), (asked, done), rows=rows - setting.keys)
+    found.groups = int(move.note.split(" of ")[0].split()[-1])
+    found.bytes = sum(each.copied["sums"] for each in moved)
+    found.notes = {"phases": move.durations}
+    return found
+
+
+# --- Spark's own way ------------------------------------------------------------------------------------------------
+
+
+def _sparks(spark: SparkSession, setting: Setting) -> Measured:
+    """The same sums as a native query: stopped between two batches, repartitioned offline, started again."""
+    checkpoint = setting.path("native")
+
+    def start(partitions: int) -> StreamingQuery:
+        spark.conf.set("spark.sql.shuffle.partitions", str(partitions))
+        rows = setting.load(spark).unionByName(setting.live(spark))
+        sums = [F.sum("price").alias(f"s{i}") for i in range(_SUMS)]
+        counted = rows.groupBy("key").agg(F.count("*").alias("n"), *sums).writeStream.format("noop")
+        counted = counted.option("checkpointLocation", checkpoint).outputMode("update")
+        return counted.trigger(processingTime="500 milliseconds").start()
+
+    def stop(query: StreamingQuery) -> None:
+        before = query.lastProgress["batchId"]  # type: ignore[index]
+        _until(lambda: query.lastProgress["batchId"] > before and not query.status["isTriggerActive"])  # type: ignore[index]
+        with quiet(spark):
+            query.stop()
+
+    _written(spark, setting)
+    query = start(2)
+    loaded = -(-setting.keys // _PER_EPOCH) + 3
+    _until(lambda: (query.lastProgress or {"batchId": -1})["batchId"] >= loaded, 600)
+    stay(setting.seconds / 2)
+    begin = time.time()
+    stay(setting.seconds)
+    asked = time.time()
+    stop(query)
+    epochs = epochs_of(query)
+    spark._streamingCheckpointManager.repartition(checkpoint, 3)
+    query = start(3)
+    _until(lambda: query.lastProgress is not None and bool(epochs_of(query)))
+    done = time.time()
+    stay(setting.seconds / 2)
+    stop(query)
+    epochs += epochs_of(query)
+    rows = spark.read.format("statestore").load(checkpoint).selectExpr("sum(value.count)").collect()[0][0]
+    return Measured(SPARK, epochs, (begin, asked), (asked, done), rows=rows - setting.keys)
+
+
+# --- what came out --------------------------------------------------------------------------------------------------
+
+
+def _until(condition: Callable[[], bool], seconds: float = _MOST) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            raise ResultError(f"nothing has happened for {seconds:g} seconds")
+        pause()
+
+
+def _result(found: Measured, setting: Setting) -> dict[str, Any]:
+    if not found.rows or found.rows % setting.rate:
+        raise ResultError(
+            f"{found.name}: {found.rows:,} rows were counted, no whole number of seconds at {setting.rate:,} a second"
+        )
+    seconds = max(found.move[1] - found.move[0], 1.0)
+    begin, end = found.steady
+    pieces = max(int((end - begin) / seconds), 1)
+    length = min(seconds, end - begin)
+    steady = [quantiles(latencies(found.epochs, begin + i * length, begin + (i + 1) * length)) for i in range(pieces)]
+    moving = quantiles(latencies(found.epochs, found.move[0] - 1.0, found.move[1]))
+    normal = {name: statistics.median(each[name] for each in steady) for name in steady[0]}
+    return {
+        "name": found.name,
+        "steady": normal,
+        "moving": moving,
+        "ratio": round(moving["max_ms"] / normal["max_ms"], 2),
+        "duration_s": round(found.move[1] - found.move[0], 2),
+        "groups": found.groups,
+        "mb": round(found.bytes / 1e6, 1),
+        **found.notes,
+    }
+
+
+def _course(found: Measured) -> chart.Course:
+    """The latency over time, with the move at 0."""
+    at = found.move[0]
+    points = [(epoch.begin - at, milliseconds(epoch.end - before.begin)) for before, epoch in zip(
+        found.epochs, found.epochs[1:], strict=False)]  # fmt: skip
+    begin = found.steady[0] - at
+    return chart.Course([point for point in points if point[0] > begin], found.move[1] - at)
+
+
+def _table(record: dict[str, Any]) -> Table:
+    title = f"latency while {record['state_mb']} MB of state go from 2 to 3 executors, {record['rate']:,} rows/s"
+    table = Table(title=title, title_justify="left")
+    table.add_column("")
+    for heading in ("p50, steady", "moving", "p99, steady", "moving", "max, steady", "moving", "ratio", "took", "MB"):
+        table.add_column(heading, justify="right")
+    for each in record["results"]:
+        cells = []
+        for quantile in ("p50_ms", "p99_ms", "max_ms"):
+            cells += [f"{each['steady'][quantile]:,.0f}", f"{each['moving'][quantile]:,.0f}"]
+        table.add_row(each["name"], *cells, f"{each['ratio']:.2f}", f"{each['duration_s']:.1f} s", f"{each['mb']:,.0f}")
+    return table
