@@ -39,6 +39,7 @@ SPARK = "spark"  # Spark's own way
 _SUMS = 12  # sums per key, so that a key is about a hundred bytes
 _BYTES_PER_KEY = 165  # in the store, as measured
 _PER_EPOCH = 250_000  # keys that are loaded in an epoch
+_AFTERWARDS = 2  # rows of the first key, an epoch each, in which snapshots are taken of what was loaded
 _MOST = 120.0  # seconds that a move may take
 
 
@@ -175,6 +176,8 @@ def _written(spark: SparkSession, setting: Setting) -> None:
     if not os.path.exists(setting.path("load")):
         rows = spark.range(0, setting.keys, 1, -(-setting.keys // _PER_EPOCH))
         rows.selectExpr("id as key", "id % 1000 as price").write.parquet(setting.path("load"))
+        for _ in range(_AFTERWARDS):
+            spark.sql("select 0L as key, 1L as price").write.mode("append").parquet(setting.path("load"))
 
 
 @contextmanager
@@ -217,7 +220,7 @@ def _ours(spark: SparkSession, setting: Setting, name: str) -> Measured:
         moved = [each for each in progress if move.cut is not None and each.epoch > move.cut.epoch]
         saved = job.savepoint(os.path.join(checkpoint, "savepoint"))
         rows = spark.read.parquet(f"{saved}/state/sums/record").selectExpr("sum(n)").collect()[0][0]
-    found = Measured(name, epochs, (begin, asked), (asked, done), rows=rows - setting.keys)
+    found = Measured(name, epochs, (begin, asked), (asked, done), rows=rows - setting.keys - _AFTERWARDS)
     found.groups = int(move.note.split(" of ")[0].split()[-1])
     found.bytes = sum(each.copied["sums"] for each in moved)
     found.notes = {"phases": move.durations}
@@ -247,7 +250,7 @@ def _sparks(spark: SparkSession, setting: Setting) -> Measured:
 
     _written(spark, setting)
     query = start(2)
-    loaded = -(-setting.keys // _PER_EPOCH) + 3
+    loaded = -(-setting.keys // _PER_EPOCH) + _AFTERWARDS + 3
     _until(lambda: (query.lastProgress or {"batchId": -1})["batchId"] >= loaded, 600)
     stay(setting.seconds / 2)
     begin = time.time()
@@ -263,7 +266,7 @@ def _sparks(spark: SparkSession, setting: Setting) -> Measured:
     stop(query)
     epochs += epochs_of(query)
     rows = spark.read.format("statestore").load(checkpoint).selectExpr("sum(value.count)").collect()[0][0]
-    return Measured(SPARK, epochs, (begin, asked), (asked, done), rows=rows - setting.keys)
+    return Measured(SPARK, epochs, (begin, asked), (asked, done), rows=rows - setting.keys - _AFTERWARDS)
 
 
 # --- what came out --------------------------------------------------------------------------------------------------
