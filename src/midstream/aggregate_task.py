@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -10,10 +10,11 @@ import pyarrow as pa
 
 from midstream.aggregates import Compiled
 from midstream.aggregation import Columns, Merger
-from midstream.slot import SlotTask, Work
+from midstream.slot import Epoch, SlotTask, Work
 from midstream.state.keys import Rows
 
 TAG = b"\1"
+_FOLDED = "folded"
 
 
 @dataclass(frozen=True)
@@ -28,12 +29,21 @@ class AggregateTask(SlotTask):
         """Sketches of equal content may differ in their bytes."""
         return all(a.dtype != "object" for a in self.compiled.accumulators)
 
+    @property
+    def form(self) -> str:
+        """Whether rows come folded."""
+        return _FOLDED if self.combined else ""
+
+    def as_of(self, epoch: Epoch, form: str) -> AggregateTask:
+        """The same task in an earlier epoch."""
+        return replace(self, epoch=epoch, combined=form == _FOLDED)
+
     def work(
         self, work: Work, rows: pa.RecordBatch, groups: npt.NDArray[np.int32], owned: frozenset[int]
     ) -> list[pa.RecordBatch]:
         """Process the rows of a slot."""
         schema = self.output_schema()
-        work.report.rows = int(np.sum(rows.column("_rows").to_numpy())) if self.combined else rows.num_rows
+        work.report.rows += int(np.sum(rows.column("_rows").to_numpy())) if self.combined else rows.num_rows
         if rows.num_rows == 0:
             return []
         merger = Merger(self.compiled)
@@ -42,7 +52,7 @@ class AggregateTask(SlotTask):
         work.lap("sort")
         sent = {a.name: rows.column(a.name) for a in self.compiled.accumulators if a.name in rows.schema.names}
         new = merger.reduce(sent, arranged, self.combined)
-        work.report.keys = len(arranged.keys)
+        work.report.keys += len(arranged.keys)
         work.lap("fold")
         merged = self._merge(work, merger, arranged, new)
         chosen = pa.array(arranged.order[arranged.starts])
@@ -59,7 +69,7 @@ class AggregateTask(SlotTask):
         keys = rows.keys
         stored: list[bytes | None] = []
         for start, stop in spans:
-            store = work.cache.bring(int(rows.groups[start]))
+            store = work.cache.view(int(rows.groups[start]))
             work.lap("apply")
             with store.reader() as reader:
                 stored += reader.get_many(keys[start:stop])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from midstream import plan as p
@@ -40,7 +41,7 @@ def keyed_run(engine: Engine, resolved: Resolved, id: str, intent: Intent, final
         due=due,
         snapshots=frozenset(engine.housekeeping.snapshots_due(id, state, intent.epoch)),
         prefetch=settings.prefetch_budget if budget is None else budget,
-        relocation=places.relocation,
+        relocation=replace(places.relocation, defers=settings.defers and not final) if places.relocation else None,
     )
     head = Head(
         job=engine.job,
@@ -50,6 +51,7 @@ def keyed_run(engine: Engine, resolved: Resolved, id: str, intent: Intent, final
         epoch=last.epoch if last is not None else -1,
         changed=state.changed or (None,) * engine.groups,
         recent=tuple(logs_of(commit, id) for commit in engine.recent),
+        backlog=state.backlog,
         in_place=settings.in_place,
         apart=settings.apart,
         bytes_per_second=settings.store_bytes_per_second,
@@ -65,11 +67,21 @@ def keyed_run(engine: Engine, resolved: Resolved, id: str, intent: Intent, final
 
 
 def watermark_of(resolved: Resolved, id: str, commit: Commit | None) -> int | None:
-    """The watermark after a commit: the least over the watermark operators above, `None` while one has no rows."""
+    """The watermark after a commit: the least over the watermark operators above, `None` while one has no rows.
+
+    It waits for rows that an operator above has put aside.
+    """
     above = resolved.keyed[id].watermarks
-    if commit is None or not above or any(w not in commit.event_times for w in above):
+    if commit is None or not above:
         return None
-    return min(commit.event_times[w] - _delay(resolved, w) for w in above)
+    known = [commit.event_times]
+    for operator in resolved.plan.upstream(id):
+        state = commit.operators.get(operator.id)
+        if operator.id != id and state is not None and state.backlog:
+            known.append(state.hold)
+    if any(w not in times for w in above for times in known):
+        return None
+    return min(times[w] - _delay(resolved, w) for w in above for times in known)
 
 
 def _delay(resolved: Resolved, id: str) -> int:

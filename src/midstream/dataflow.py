@@ -25,7 +25,7 @@ from midstream.routing import Routing
 from midstream.slot import GROUP, MARKER, SLOT, Epoch, SlotTask
 from midstream.sources import tagged
 from midstream.state.cache import Head
-from midstream.storage import log_directory
+from midstream.storage import backlog_directory, log_directory
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -149,6 +149,7 @@ class Dataflow:
             "head": run.head,
             "epoch": run.epoch,
             "directory": log_directory(operator.id, self.epoch, self.run),
+            "aside": backlog_directory(operator.id, self.epoch, self.run),
             "schema": _serialised(keyed.output),
             "keys": operator.keys,
             "routing": run.routing,

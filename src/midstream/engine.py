@@ -58,6 +58,7 @@ class Settings:
     rows_per_arrow_batch: int = 100_000
     in_place: bool = False
     apart: bool = False  # executors have caches of their own
+    defers: bool = False  # rows of groups whose state cannot be there soon are put aside
     prefetch_budget: int = 64 << 20
     store_bytes_per_second: int = 0  # 0: no limit
     cut_deadline: float = 60.0  # seconds for the first epoch under a new plan

@@ -53,11 +53,12 @@ class FunctionTask(SlotTask):
             self.keys, [rows.column(k).take(pa.array(arranged.order[arranged.starts])) for k in self.keys]
         )
         edges = np.append(arranged.starts, len(values)).tolist()
-        work.report.rows, work.report.keys = len(values), len(keys)
+        work.report.rows += len(values)
+        work.report.keys += len(keys)
         work.lap("sort")
         spans = _spans(arranged.groups)
         for group in sorted({*spans, *(self.epoch.due & owned)}):
-            store = work.cache.bring(group)
+            store = work.cache.view(group)
             work.lap("apply")
             with store.reader() as reader:
                 state = GroupState(form, reader, self.epoch.clock)

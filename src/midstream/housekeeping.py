@@ -24,6 +24,7 @@ class Housekeeping:
         self._doomed: deque[tuple[int, str]] = deque()  # (epoch after which to delete, path)
         self._epochs: list[int] = []  # whose records are there
         self._kept: deque[Commit] = deque(maxlen=max(keep, 1))  # the newest, each of which stays restorable
+        self._aside: set[str] = set()  # directories of rows that were put aside
         self._pinned = 0  # savepoints under way: nothing is deleted meanwhile
 
     def pin(self) -> None:
@@ -72,6 +73,11 @@ class Housekeeping:
         self._kept.append(commit)
         if self._pinned:
             return
+        kept = [state for commit in self._kept for state in commit.operators.values()]
+        named = {each.path.rsplit("/", 2)[0] for state in kept for each in state.backlog}  # one directory an epoch
+        for directory in self._aside - named:
+            self._storage.delete(directory)
+        self._aside = named
         ranges = needed(self._kept)
         gone = [e for e in self._epochs if not any(first <= e <= last for first, last in ranges)]
         for epoch in gone:
@@ -94,6 +100,7 @@ class Housekeeping:
             for state in self._kept[-1].operators.values():
                 named.update(log.path for log in state.logs)
                 named.update(snapshot.path for snapshot in state.snapshots if snapshot is not None)
+                self._aside.update(each.path.rsplit("/", 2)[0] for each in state.backlog)
         for operator, state in commit.operators.items():
             root = layout.log_directory(operator, 0).rsplit("/", 1)[0]
             for epoch_name in self._storage.list(root):
@@ -101,6 +108,10 @@ class Housekeeping:
                     for name in self._storage.list(f"{root}/{epoch_name}/{run}"):
                         if f"{root}/{epoch_name}/{run}/{name}" not in named:
                             self._storage.delete(f"{root}/{epoch_name}/{run}/{name}")
+            aside = layout.backlog_directory(operator)
+            for epoch_name in self._storage.list(aside):
+                if f"{aside}/{epoch_name}" not in self._aside:
+                    self._storage.delete(f"{aside}/{epoch_name}")
             for group in range(len(state.snapshots)):
                 directory, reference = layout.snapshot_directory(operator, group), state.snapshots[group]
                 if reference is not None:

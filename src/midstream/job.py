@@ -316,6 +316,7 @@ def start(
                 rows_per_arrow_batch=rows_per_arrow_batch,
                 in_place=restore_in_place,
                 apart=on_cluster,
+                defers=on_cluster and not trigger.once,
                 prefetch_budget=prefetch_budget,
                 cut_deadline=micros(cut_deadline) / 1e6,
             ),

@@ -20,6 +20,7 @@ from midstream.feeds import Feed, offsets_of
 from midstream.modification import Phase, Record
 from midstream.plan import Plan
 from midstream.sinks.base import Staged
+from midstream.state.backlog import Deferred
 from midstream.storage import Storage
 
 FORMAT = 2
@@ -64,6 +65,9 @@ class SnapshotRef(msgspec.Struct, frozen=True, array_like=True):
 
 class OperatorState(msgspec.Struct, frozen=True, kw_only=True):
     """What a commit record says of one keyed operator; `None` stands for "never"."""
+
+    backlog: tuple[Deferred, ...] = ()  # rows that wait for the state of their group, oldest epoch first
+    hold: dict[str, int] = {}  # while some wait: the event times that operators behind this one may know of
 
     logs: tuple[LogRef, ...] = ()
     changed: tuple[tuple[int, str] | None, ...] = ()  # group -> (epoch, commit) of its last change

@@ -8,7 +8,7 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from midstream.events import Event, Progress
@@ -36,9 +36,14 @@ class Live:
     """
 
     def __init__(
-        self, spark: SparkSession, build: Callable[..., object], trigger: Trigger | None = None, **schemas: str
+        self,
+        spark: SparkSession,
+        build: Callable[..., object],
+        trigger: Trigger | None = None,
+        options: Mapping[str, Any] | None = None,
+        **schemas: str,
     ) -> None:
-        self._spark, self._build, self._schemas = spark, build, schemas
+        self._spark, self._build, self._schemas, self._options = spark, build, schemas, options or {}
         self._trigger = trigger or every(0)
         self._directory = tempfile.mkdtemp(prefix="midstream-live-")
         self._fed: dict[str, list[Sequence[tuple[Any, ...]]]] = {id: [] for id in schemas}
@@ -79,6 +84,7 @@ class Live:
             trigger=self._trigger,
             cache=os.path.join(self._directory, "cache"),
             listener=self._listen,
+            **self._options,
         )
 
     def _wait_for(self, condition: Callable[[], bool], otherwise: str) -> None:

@@ -101,7 +101,7 @@ class Places:
         routing = seated(homes, self.where, slots)
         self._given[id] = routing, step
         if move is None:
-            return Briefing(routing, None, self._anchor.view)
+            return Briefing(routing, Relocation(lazy=True), self._anchor.view)
         fetch = self._by_seat([(group, move.target[group]) for group in step.fetch])
         drop = self._by_seat(move.left)
         if move.strategy.starts_afresh and not move.has_begun:
@@ -147,7 +147,7 @@ class Places:
                 outcome = Outcome(
                     frozenset(self.where),
                     [group for report in found for group in report.fetched],
-                    sum(report.in_place for report in found),
+                    sum(report.in_place + len(report.deferred.groups if report.deferred else ()) for report in found),
                     sum(report.copied + report.restored_bytes for report in found),
                 )
                 self.moves[id] = self.moves[id].after(step, self.homes[id], outcome)

@@ -9,6 +9,7 @@ import msgspec
 from midstream.attempt import Outcome
 from midstream.journal import Commit, Intent, LogRef, OperatorState, SnapshotRef
 from midstream.resolve import Keyed, Resolved
+from midstream.state.backlog import left_over
 from midstream.state.changelog import Report
 
 
@@ -31,7 +32,8 @@ def next_record(
     }
     for name, found in outcome.reports.items():
         state = operators.get(name, OperatorState())
-        operators[name] = _advanced(state, found, intent.epoch, id, resolved.keyed[name], groups)
+        known = last.event_times if last is not None else {}
+        operators[name] = _advanced(state, found, intent.epoch, id, resolved.keyed[name], groups, known)
     times = dict(last.event_times) if last is not None else {}
     for name, seen in outcome.event_times.items():
         times[name] = max(times.get(name, seen), seen)
@@ -50,8 +52,17 @@ def next_record(
 
 
 def _advanced(
-    state: OperatorState, found: list[tuple[str, Report]], epoch: int, id: str, keyed: Keyed, groups: int
+    state: OperatorState,
+    found: list[tuple[str, Report]],
+    epoch: int,
+    id: str,
+    keyed: Keyed,
+    groups: int,
+    event_times: dict[str, int],
 ) -> OperatorState:
+    caught_up = {group for _, report in found for group in report.caught_up}
+    aside = tuple(report.deferred for _, report in found if report.deferred is not None)
+    backlog = (*left_over(state.backlog, caught_up), *aside)
     changed = list(state.changed or (None,) * groups)
     snapshots = list(state.snapshots or (None,) * groups)
     deadlines = dict(state.deadlines)
@@ -69,6 +80,8 @@ def _advanced(
             if event is not None or clock is not None:
                 deadlines[group] = (event, clock)
     return OperatorState(
+        backlog=backlog,
+        hold=(state.hold if state.backlog else event_times) if backlog else {},
         logs=tuple(logs),
         changed=tuple(changed),
         snapshots=tuple(snapshots),

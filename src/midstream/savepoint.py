@@ -104,6 +104,11 @@ def write_savepoint(engine: Engine, target: Storage) -> str:
         commit, resolved = engine.last, engine.resolved
         if commit is None:
             raise CheckpointError("no epoch is committed yet, there is nothing to save; try again in a moment")
+        if waiting := [id for id, state in commit.operators.items() if state.backlog]:
+            raise CheckpointError(
+                f"rows of {', '.join(map(repr, waiting))} wait for state that is on its way to another executor; try "
+                "again when it has come, after some epochs"
+            )
         housekeeping.pin()
     try:
         epoch = commit.epoch - 1 if commit.final else commit.epoch  # the last epoch is none of Spark's

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgspec
 import numpy as np
@@ -20,6 +20,7 @@ import pyarrow as pa
 from midstream import place
 from midstream.errors import StateError
 from midstream.routing import Routing
+from midstream.state.backlog import Deferred, read_rows, write_rows
 from midstream.state.cache import Cache, Head
 from midstream.state.changelog import LogWriter, Report
 from midstream.state.keys import KeyCodec
@@ -37,6 +38,7 @@ class Relocation:
     fetch: dict[int, tuple[int, ...]] = field(default_factory=dict)  # slot -> groups to copy beside its work, in order
     drop: dict[int, tuple[int, ...]] = field(default_factory=dict)  # slot -> groups to give up, before anything else
     lazy: bool = False  # what is not here is read where it is stored
+    defers: bool = False  # rows of groups that cannot be here soon are put aside
 
     def concerns(self, slot: int) -> bool:
         """Whether a slot has something to do, also if it owns nothing."""
@@ -76,6 +78,11 @@ class Work:
         self.report.times[part] = self.report.times.get(part, 0.0) + now - self._clock
         self._clock = now
 
+    def keep_pending(self) -> None:
+        """Let what was logged so far be seen by what this epoch does next."""
+        for group, changes in self.log.take().items():
+            self.cache.pending.setdefault(group, {}).update(changes)
+
 
 @dataclass(frozen=True)
 class SlotTask(ABC):
@@ -85,6 +92,7 @@ class SlotTask(ABC):
     head: Head
     epoch: Epoch
     directory: str  # where the change logs of this run of the epoch go
+    aside: str  # where rows go that are put aside
     schema: bytes  # Arrow schema of the output, serialised
     keys: tuple[str, ...]
     routing: Routing
@@ -113,7 +121,7 @@ class SlotTask(ABC):
         work.lap("receive")
         self._come_and_go(work, mine)
         work.lap("move")
-        output = self.work(work, rows, groups[real].astype(np.int32), mine)
+        output = self._catch_up_and_work(work, rows, groups[real].astype(np.int32), mine)
         for group in sorted(self.epoch.snapshots & mine):
             taken = work.cache.snapshot(group)
             if taken is not None:
@@ -135,7 +143,67 @@ class SlotTask(ABC):
         for group in self._moves.drop.get(work.slot, ()):
             work.cache.drop(group)
         for group in sorted(self._moves.first & mine):
-            work.cache.bring(group)
+            work.cache.bring_whole(group)
+
+    def _catch_up_and_work(
+        self, work: Work, rows: pa.RecordBatch, groups: npt.NDArray[np.int32], mine: frozenset[int]
+    ) -> list[pa.RecordBatch]:
+        """Make up for what groups have missed, process the rows, and put aside those of groups that are not here."""
+        missed = {group for each in self.head.backlog for group in each.groups} & mine
+        late = self._late(work, groups, mine, missed) if self._moves.defers else frozenset[int]()
+        if not missed and not late:
+            return self.work(work, rows, groups, mine)
+        output, caught_up = [], frozenset(missed - late)
+        for each in self.head.backlog:
+            if now := caught_up & frozenset(each.groups):
+                output += self._made_up(work, each, now)
+        is_late = np.isin(groups, sorted(late))
+        epoch = replace(self.epoch, due=self.epoch.due | caught_up)
+        on_time = rows.filter(pa.array(~is_late))
+        output += self.as_of(epoch, self.form).work(work, on_time, groups[~is_late], mine - late)
+        work.keep_pending()
+        for group, changes in sorted(work.cache.pending.items()):
+            work.log.add(group, sorted(changes), [changes[key] for key in sorted(changes)])
+        work.cache.pending.clear()
+        work.report.caught_up = sorted(caught_up)
+        if late:
+            aside = rows.filter(pa.array(is_late))
+            work.report.deferred = Deferred(
+                epoch=self.epoch.epoch,
+                clock=self.epoch.clock,
+                seed=self.epoch.seed,
+                watermark=self.epoch.watermark,
+                groups=tuple(sorted(late)),
+                path=write_rows(Storage(self.head.checkpoint), self.aside, aside),
+                form=self.form,
+            )
+        return output
+
+    def _late(
+        self, work: Work, groups: npt.NDArray[np.int32], mine: frozenset[int], missed: set[int]
+    ) -> frozenset[int]:
+        """The groups that are needed and cannot be brought within the budget; those with most rows are brought."""
+        found, counts = np.unique(groups, return_counts=True)
+        rows = dict(zip(found.tolist(), counts.tolist(), strict=True))
+        needed = sorted({*rows, *(self.epoch.due & mine), *missed}, key=lambda group: (-rows.get(group, 0), group))
+        spent, late = 0, set()
+        for group in needed:
+            cost = work.cache.cost(group)
+            if cost and spent and spent + cost > self.epoch.prefetch:
+                late.add(group)
+            else:
+                spent += cost
+        return frozenset(late)
+
+    def _made_up(self, work: Work, missed: Deferred, now: frozenset[int]) -> list[pa.RecordBatch]:
+        """Process an epoch that groups had to sit out."""
+        epoch = Epoch(missed.epoch, missed.clock, missed.seed, missed.watermark, due=now)
+        task = self.as_of(epoch, missed.form)
+        rows = read_rows(Storage(self.head.checkpoint), missed.path)
+        rows = rows.filter(pa.array(np.isin(rows.column(GROUP).to_numpy(), sorted(now))))
+        output = task.work(work, rows, rows.column(GROUP).to_numpy().astype(np.int32), now)
+        work.keep_pending()
+        return output
 
     def _copy_beside(self, work: Work, groups: npt.NDArray[np.int32], mine: frozenset[int]) -> None:
         """Copy, within the budget, what this place reads where it is stored, and what it will serve later."""
@@ -151,6 +219,15 @@ class SlotTask(ABC):
         self, work: Work, rows: pa.RecordBatch, groups: npt.NDArray[np.int32], owned: frozenset[int]
     ) -> list[pa.RecordBatch]:
         """Process the rows of a slot; fill in log and report, give the output."""
+
+    @property
+    def form(self) -> str:
+        """In which form rows come, where there are several."""
+        return ""
+
+    def as_of(self, epoch: Epoch, form: str) -> SlotTask:
+        """The same task in an earlier epoch, for rows of that form."""
+        return replace(self, epoch=epoch)
 
     def output_schema(self) -> pa.Schema:
         """Give the declared output schema."""

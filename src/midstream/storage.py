@@ -249,6 +249,11 @@ def log_directory(operator: str, epoch: int, run: str = "") -> str:
     return f"{STATE}/{operator}/log/{epoch:012}" + (f"/{run}" if run else "")
 
 
+def backlog_directory(operator: str, epoch: int | None = None, run: str = "") -> str:
+    """The directory of the rows that one run of an epoch has put aside."""
+    return f"{STATE}/{operator}/backlog" + (f"/{epoch:012}/{run}" if epoch is not None else "")
+
+
 def snapshot_directory(operator: str, group: int | None = None) -> str:
     """The directory of a group's snapshots."""
     return f"{STATE}/{operator}/snapshot" + (f"/{group:06}" if group is not None else "")

@@ -21,7 +21,7 @@ from midstream.events import Event, Progress
 from midstream.testing import Cluster, cluster
 from tests.faults import workload
 
-EPOCHS, SIZE, KEYS = 48, 150, 101
+EPOCHS, SIZE, KEYS = 56, 150, 101
 
 
 class Scenario(NamedTuple):
@@ -33,14 +33,15 @@ class Scenario(NamedTuple):
 
 
 STRATEGIES = ("all_at_once", "batched", "live", "on_demand", "replicated", "restart")
+PRELUDE = {"in": (), "out": ("in all_at_once",), "drain": ()}  # a job begins with a slot on each of three executors
 SCENARIOS = {
     "all strategies": Scenario(
-        ("out all_at_once", "in live", "out on_demand", "in batched", "out replicated", "in restart", "drain live")
+        ("in all_at_once", "out live", "in on_demand", "out batched", "in replicated", "out restart", "drain live")
     ),
-    **{f"executor killed {when}, {s}": Scenario((f"out {s}",), "executor", when)
-       for s in STRATEGIES for when in ("before", "during", "after")},
-    **{f"driver killed, {s}": Scenario((f"out {s}",), "driver", "during") for s in STRATEGIES},
-    **{f"driver killed, in, {s}": Scenario((f"out {s}", f"in {s}"), "driver", "during") for s in STRATEGIES},
+    **{f"executor killed {when}, {way}, {strategy}": Scenario((*PRELUDE[way], f"{way} {strategy}"), "executor", when)
+       for strategy in STRATEGIES for when in ("before", "during", "after") for way in PRELUDE},
+    **{f"driver killed, {way}, {strategy}": Scenario((*PRELUDE[way], f"{way} {strategy}"), "driver", "during")
+       for strategy in STRATEGIES for way in PRELUDE},
 }  # fmt: skip
 
 
@@ -55,14 +56,15 @@ def change(name: str, job: ms.Job) -> Change:
 def run(spark: SparkSession, workers: Cluster, root: str, scenario: Scenario) -> dict[str, Any]:
     """Run to the end of the input; say what became of the modifications, and whether the fault has struck."""
     told: dict[str, Any] = {"fault": "", "accessed": 0, "restored": 0, "moved": []}
-    begin, strike = threading.Event(), threading.Event()
+    begin, known, strike, quiet = threading.Event(), threading.Event(), threading.Event(), 0
 
     def listen(event: Event) -> None:
         if isinstance(event, Progress):
-            if event.epoch == 2:
+            known.wait()
+            if event.epoch >= 2 or job.modifications:
                 begin.set()
             moving = sum(event.moving.values())
-            here = {"before": event.epoch == 2, "during": moving, "after": has_moved() and not moving}
+            here = {"before": is_last() and not moving, "during": is_last() and moving, "after": has_moved()}
             if scenario.fault and not told["fault"] and here[scenario.when]:
                 told["fault"] = f"{scenario.fault} in epoch {event.epoch}, {moving} groups to go"
                 if scenario.fault == "driver":
@@ -72,15 +74,21 @@ def run(spark: SparkSession, workers: Cluster, root: str, scenario: Scenario) ->
                         os.fsync(file.fileno())
                     os.kill(os.getpid(), signal.SIGKILL)
                 strike.set()
-            if not moving and not told["fault"]:
+            nonlocal quiet
+            quiet = quiet + 1 if all(each.phase.is_final for each in job.modifications) else 0
+            if quiet > 1 and event.epoch > 1 and not told["fault"]:
                 told["accessed"] += sum(event.accessed.values())
-                told["restored"] += sum(event.restored.values()) if event.epoch > 3 else 0
+                told["restored"] += sum(event.restored.values())
+
+    def is_last() -> bool:
+        return len(job.modifications) == len(scenario.steps)
 
     def has_moved() -> bool:
-        return bool(job.modifications) and job.modifications[0].phase is ms.Phase.COMPLETED
+        return is_last() and job.modifications[-1].phase is ms.Phase.COMPLETED
 
     options = {"epochs": EPOCHS, "size": SIZE, "keys": KEYS, "on_drift": "keep", "listener": listen}
     job = workload.start(spark, root, **options)
+    known.set()
 
     def kill() -> None:
         strike.wait()

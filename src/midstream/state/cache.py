@@ -22,8 +22,10 @@ import lmdb
 
 from midstream.errors import StateError
 from midstream.journal import Commit, Journal, OperatorState, SnapshotRef
+from midstream.state.backlog import Deferred
 from midstream.state.changelog import Log
 from midstream.state.lmdb_store import LayeredStore, LmdbStore, close_environment
+from midstream.state.pending import Entries, PendingStore
 from midstream.state.store import Changes, GroupStore, Version
 from midstream.storage import COMMITS, Storage, epoch_of, snapshot_directory
 
@@ -49,6 +51,7 @@ class Head:
     epoch: int  # of the newest commit record, -1 for none
     changed: tuple[tuple[int, str] | None, ...]  # group -> (epoch, commit) of its last change
     recent: tuple[LogsOf, ...] = ()  # the newest epochs, oldest first; older ones are read from the store
+    backlog: tuple[Deferred, ...] = ()  # rows that wait for the state of their group, oldest epoch first
     in_place: bool = False  # open snapshots in place instead of copying them
     bytes_per_second: int = 0  # snapshots are read no faster; 0: no limit
     apart: bool = False  # each executor has a cache of its own: on a cluster, also where several share a host
@@ -64,6 +67,7 @@ class Cache:
     restored: int = 0
     restored_bytes: int = 0
     directory: str = ""  # where the groups lie: apart for each job, each boot of the machine and each operator
+    pending: dict[int, Entries] = field(default_factory=dict)  # group -> what this epoch has changed in it so far
     _logs: dict[str, Log] = field(default_factory=dict)
     _known: dict[int, LogsOf | None] = field(default_factory=dict)  # epoch -> its logs, None: its record is gone
     _snapshots: tuple[SnapshotRef | None, ...] | None = None  # as the newest record names them, read when needed
@@ -73,6 +77,29 @@ class Cache:
         self._known.update((epoch.epoch, epoch) for epoch in self.head.recent)
         root = executor_cache(self.head.cache) if self.head.apart else self.head.cache
         self.directory = os.path.join(root, self.head.job, boot_id(), self.head.operator)
+
+    def view(self, group: int) -> GroupStore | PendingStore:
+        """Take a group to the head of the committed history, with what this epoch has changed in it so far."""
+        store = self.bring(group)
+        return PendingStore(store, self.pending[group]) if group in self.pending else store
+
+    def is_here(self, group: int) -> bool:
+        """Whether there is a copy of a group; it may lack the last epochs."""
+        return os.path.islink(self._pointer(group))
+
+    def cost(self, group: int) -> int:
+        """How many bytes must be read from the store before a group can be looked into."""
+        if self.is_here(group) or (self._reads_in_place and Storage(self.head.checkpoint).is_local):
+            return 0
+        reference = self._snapshot_of(group)
+        return reference.size if reference is not None else 0
+
+    def bring_whole(self, group: int) -> None:
+        """Take a group to the head of the committed history, all of it in a copy that is here."""
+        store = self.bring(group)
+        if isinstance(store, LayeredStore):
+            self.restored_bytes += os.path.getsize(store.base)
+            self._flatten(group, store)
 
     def bring(self, group: int) -> GroupStore:
         """Take a group to the head of the committed history and open it."""
@@ -148,9 +175,9 @@ class Cache:
         """
         before, fetched = self.restored_bytes, []
         for group in groups:
-            if self.restored_bytes - before >= budget and not os.path.islink(self._pointer(group)):
+            if self.restored_bytes - before >= budget and not self.is_here(group):
                 continue
-            self.bring(group)
+            self.bring_whole(group)
             fetched.append(group)
         return fetched
 
@@ -161,6 +188,10 @@ class Cache:
             name = os.readlink(pointer)
             os.unlink(pointer)
             self._delete(name)
+
+    @property
+    def _reads_in_place(self) -> bool:
+        return (self.head.in_place or self.lazy) and not self.head.bytes_per_second
 
     def _pointer(self, group: int) -> str:
         return os.path.join(self.directory, f"{group}.current")
@@ -198,7 +229,7 @@ class Cache:
             storage = Storage(self.head.checkpoint)
             where = storage.path(reference.path)
             try:
-                if (self.head.in_place or self.lazy) and storage.is_local and not self.head.bytes_per_second:
+                if self._reads_in_place and storage.is_local:
                     if os.path.getsize(where) != reference.size:
                         raise ValueError("its size does not match")
                     name += IN_PLACE

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.ipc
 
 from midstream.errors import StateError
+from midstream.state.backlog import Deferred
 from midstream.state.keys import Bytes
 from midstream.storage import Storage
 
@@ -39,6 +40,8 @@ class Report(msgspec.Struct, kw_only=True):
     restored_bytes: int = 0
     fetched: list[int] = []  # groups of another slot that are here now, up to the epoch before
     in_place: int = 0  # groups that are read where they are stored
+    deferred: Deferred | None = None  # what was put aside
+    caught_up: list[int] = []  # groups that have made up for all they had missed
     copied: int = 0  # bytes of groups that were read in place
     times: dict[str, float] = {}  # seconds per part of the task
 
@@ -56,6 +59,14 @@ class LogWriter:
     def add(self, group: int, keys: list[bytes], values: list[bytes | None]) -> None:
         """Add puts and, where the value is `None`, deletions."""
         self._batches.append((group, pa.array(keys, pa.binary()), pa.array(values, pa.binary())))
+
+    def take(self) -> dict[int, dict[bytes, bytes | None]]:
+        """Give out all that was added, group by group, and begin anew."""
+        taken = {
+            group: dict(zip(keys.to_pylist(), values.to_pylist(), strict=True)) for group, keys, values in self._batches
+        }
+        self._batches = []
+        return taken
 
     def write(self, storage: Storage, directory: str, report: Report, *, content: bool = True) -> str:
         """Write the file and give its path; without `content` the state is not part of the checksum."""

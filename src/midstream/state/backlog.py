@@ -1,0 +1,60 @@
+"""Rows that wait for the state of their group: an epoch commits without them, a later one makes up for it.
+
+A group that has not come yet sits out an epoch as a whole, with its rows and its timers, and every epoch after it until
+its state is there. Then it goes through them one after the other, each with the clock, the seed and the watermark that
+it had: what comes out is what would have come out without waiting, only later.
+"""
+
+from __future__ import annotations
+
+import os
+
+import msgspec
+import pyarrow as pa
+import pyarrow.ipc
+
+from midstream.errors import StateError
+from midstream.storage import Storage
+
+
+class Deferred(msgspec.Struct, frozen=True, kw_only=True):
+    """What one slot has put aside in one epoch."""
+
+    epoch: int
+    clock: int
+    seed: str
+    watermark: int | None
+    groups: tuple[int, ...]  # that sit it out
+    path: str  # their rows
+    form: str = ""  # in which they were sent
+
+
+def write_rows(storage: Storage, directory: str, rows: pa.RecordBatch) -> str:
+    """Store rows under a name that nobody else uses, and give it."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, rows.schema) as writer:
+        writer.write_batch(rows)
+    path = f"{directory}/{os.urandom(8).hex()}.arrow"
+    storage.write_new(path, sink.getvalue())
+    return path
+
+
+def read_rows(storage: Storage, path: str) -> pa.RecordBatch:
+    """Read rows that were put aside."""
+    try:
+        return pa.ipc.open_file(storage.buffer(path)).get_batch(0)
+    except (OSError, pa.ArrowInvalid) as error:
+        raise StateError(
+            f"the rows in {storage.path(path)} wait for their state, and are missing or damaged ({error}). Bring the "
+            "file back from a copy of the checkpoint and start again with the same checkpoint"
+        ) from error
+
+
+def left_over(backlog: tuple[Deferred, ...], caught_up: set[int]) -> tuple[Deferred, ...]:
+    """What still waits after some groups have made up for all they had missed."""
+    rest = []
+    for each in backlog:
+        groups = tuple(group for group in each.groups if group not in caught_up)
+        if groups:
+            rest.append(msgspec.structs.replace(each, groups=groups))
+    return tuple(rest)
