@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _SECONDS = 60.0
+QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # for a Java that does little, or not for long
 _MASTER, _WORKER = "org.apache.spark.deploy.master.Master", "org.apache.spark.deploy.worker.Worker"
 
 
@@ -137,6 +138,7 @@ class Cluster:
             "SPARK_LOCAL_DIRS": place,
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_DAEMON_MEMORY": "512m",
+            "SPARK_DAEMON_JAVA_OPTS": QUICK,
             "PYTHONPATH": os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH", "")])),
         }
         with open(os.path.join(self.directory, log), "wb") as out:

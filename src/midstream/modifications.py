@@ -123,9 +123,13 @@ class Modification:
 
     def reached(self, phase: Phase, timeout: float | None = None) -> bool:
         """Wait until it comes to a phase; False if it has come to another end, or has not come there in time."""
+
+        def has_come() -> bool:
+            return self.phase is phase or phase.value in self._record.durations
+
         with self._moved:
-            self._moved.wait_for(lambda: self.phase is phase or self.phase.is_final or self._let_go, timeout)
-        return self.phase is phase or phase.value in self._record.durations
+            self._moved.wait_for(lambda: has_come() or self.phase.is_final or self._let_go, timeout)
+        return has_come()
 
     def undo(self) -> Modification:
         """Take it back, as a modification of its own; state goes on from where it is."""
@@ -302,7 +306,7 @@ class Modifications:
         version = self.journal.next_version()
         new = changes.versioned(changes.changed(running.plan, one._steps), version)
         wishes = [step.wish for step in one._steps if step.wish is not None]
-        if wishes and engine.places.are_several:
+        if wishes and not engine.places.is_current:
             engine.places.warm()
             with engine.lock:  # between two epochs
                 engine.places.look_around()

@@ -160,17 +160,27 @@ class Places:
 
     # --- asked for by modifications ---
 
-    def look_around(self) -> None:
-        """Find the executors, start Python on new ones, and anchor seats on all of them; between two epochs."""
+    @property
+    def is_current(self) -> bool:
+        """Whether the seats are those of the executors that there are."""
         if not self.are_several:
+            return True
+        known = self._anchor is not None and len(set(self.where)) == executors(self.engine.spark)
+        return known and len(self.where) == self._seats()
+
+    def _seats(self) -> int:
+        """How many seats are wanted: one for every core, or several if there are more slots than cores."""
+        cores = self.engine.spark.sparkContext.defaultParallelism
+        wanted = max([cores, *(self.engine.slots(id) for id in self.engine.resolved.keyed)])
+        return -(-wanted // cores) * cores
+
+    def look_around(self) -> None:
+        """Find the executors, and anchor seats on all of them; between two epochs."""
+        if self.is_current:
             return
         spark = self.engine.spark
         self.engine.cores = spark.sparkContext.defaultParallelism
-        wanted = max([self.engine.cores, *(self.engine.slots(id) for id in self.engine.resolved.keyed)])
-        seats = -(-wanted // self.engine.cores) * self.engine.cores
-        if self._anchor is not None and len(self.where) == seats and len(set(self.where)) == executors(spark):
-            return
-        old, self._anchor = self._anchor, anchored(spark, seats)
+        old, self._anchor = self._anchor, anchored(spark, self._seats())
         self.where = self._anchor.where
         if old is not None:
             old.drop()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -63,7 +62,6 @@ class Rehearsal:
                 return Tried(rows.num_rows if rows is not None else 0, note)
         finally:
             storage.delete("")
-            shutil.rmtree(os.path.join(engine.settings.cache, name), ignore_errors=True)
 
     def _sample(self) -> tuple[pa.Table | None, str]:
         """Rows of the newest epoch that has some, or why there are none: a source may not keep what was committed."""
@@ -94,8 +92,7 @@ class Rehearsal:
     def _keyed_run(self, resolved: Resolved, id: str, name: str, storage: Storage) -> KeyedRun:
         engine = self._engine
         clock = engine.last.clock if engine.last is not None else engine.clock()
-        settings = engine.settings
-        head = Head(name, id, storage.root, settings.cache, -1, (None,) * engine.groups, apart=settings.apart)
+        head = Head(name, id, storage.root, "", -1, (None,) * engine.groups, throw_away=True)
         routing = Routing.even(engine.groups, engine.slots(id, resolved))
         return KeyedRun(head, Epoch(0, clock, name, None), routing, combine=False, markers=True)
 

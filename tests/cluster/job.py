@@ -12,6 +12,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 import midstream as ms
+from midstream.cluster import QUICK
 from midstream.events import After, Event, Step
 from midstream.storage import commit_file, log_directory
 from midstream.testing import Cluster, cluster, source
@@ -44,7 +45,8 @@ class Latest(ms.KeyedFunction):
 def main(root: str) -> None:
     """Run the job, kill a worker in the middle of an epoch, add another."""
     with cluster(workers=2) as workers:
-        told = {**run(workers.session(), workers, root), "workers": workers.workers}
+        spark = workers.session(spark__executor__extraJavaOptions=QUICK, spark__driver__extraJavaOptions=QUICK)
+        told = {**run(spark, workers, root), "workers": workers.workers}
         with open(f"{root}/told.json", "w") as file:
             json.dump(told, file)
 

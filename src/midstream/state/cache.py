@@ -25,6 +25,7 @@ from midstream.journal import Commit, Journal, OperatorState, SnapshotRef
 from midstream.state.backlog import Deferred
 from midstream.state.changelog import Log
 from midstream.state.lmdb_store import LayeredStore, LmdbStore, close_environment
+from midstream.state.memory import MemoryStore
 from midstream.state.pending import Entries, PendingStore
 from midstream.state.store import Changes, GroupStore, Version
 from midstream.storage import COMMITS, Storage, epoch_of, snapshot_directory
@@ -53,6 +54,7 @@ class Head:
     recent: tuple[LogsOf, ...] = ()  # the newest epochs, oldest first; older ones are read from the store
     backlog: tuple[Deferred, ...] = ()  # rows that wait for the state of their group, oldest epoch first
     in_place: bool = False  # open snapshots in place instead of copying them
+    throw_away: bool = False  # there is no state, and none is kept: a dry run
     bytes_per_second: int = 0  # snapshots are read no faster; 0: no limit
     apart: bool = False  # each executor has a cache of its own: on a cluster, also where several share a host
 
@@ -103,6 +105,8 @@ class Cache:
 
     def bring(self, group: int) -> GroupStore:
         """Take a group to the head of the committed history and open it."""
+        if self.head.throw_away:
+            return MemoryStore()
         wanted = self.head.changed[group]
         self.accessed += 1
         try:
