@@ -33,7 +33,7 @@ from midstream.job import Job, Status
 from midstream.modification import Cut, Phase
 from midstream.modifications import Modification, ModificationError
 from midstream.operators import key_by, map_arrow, transform, union, watermark
-from midstream.places import SlotState, SlotStatus
+from midstream.places import MoveStatus, SlotState, SlotStatus
 from midstream.relocation import drain, move, rebalance, rescale
 from midstream.shadow import Shadow
 
@@ -52,6 +52,7 @@ __all__ = [
     "MidstreamError",
     "Modification",
     "ModificationError",
+    "MoveStatus",
     "Phase",
     "PlanError",
     "SchemaError",

@@ -41,7 +41,7 @@ def keyed_run(engine: Engine, resolved: Resolved, id: str, intent: Intent, final
         due=due,
         snapshots=frozenset(engine.housekeeping.snapshots_due(id, state, intent.epoch)),
         prefetch=settings.prefetch_budget if budget is None else budget,
-        relocation=replace(places.relocation, defers=settings.defers and not final) if places.relocation else None,
+        relocation=replace(places.relocation, defers=False) if final and places.relocation else places.relocation,
     )
     head = Head(
         job=engine.job,

@@ -30,9 +30,10 @@ from midstream.flow import Flow, Trigger
 from midstream.java import require_java
 from midstream.journal import Journal, Lease
 from midstream.modifications import Modification, Modifications
-from midstream.places import SlotStatus
+from midstream.places import MoveStatus, SlotStatus
 from midstream.plan import Plan
 from midstream.query import Query
+from midstream.relocation import rebalance
 from midstream.resolve import Resolved, resolve
 from midstream.routing import DEFAULT_GROUPS, MAX_GROUPS
 from midstream.savepoint import restore_savepoint, write_savepoint
@@ -159,6 +160,11 @@ class Job:
         return self._engine.places.status()
 
     @property
+    def moves(self) -> list[MoveStatus]:
+        """How far groups have come that are on their way to other executors; empty while none are."""
+        return self._engine.places.moving()
+
+    @property
     def modifications(self) -> list[Modification]:
         """The modifications of this job, oldest first; of a long history the newest fifty."""
         return list(self._modifications.known)
@@ -240,6 +246,7 @@ def start(
     prefetch_budget: int = 64 << 20,
     snapshot_budget: int = 1 << 20,
     store_bytes_per_second: int = 0,
+    on_join: str = "ignore",
     cut_deadline: Duration = "60 seconds",
     clock: Callable[[], int] | None = None,
     listener: Callable[[Event], None] | None = None,
@@ -262,12 +269,16 @@ def start(
         snapshot_budget: bytes of snapshots that are written per epoch, besides a quarter of what is logged.
         store_bytes_per_second: read snapshots no faster than this, in each task; 0: as fast as the store is. For
             experiments with a store that is far away.
+        on_join: what an executor gets that joins a running job: "ignore": nothing until it is asked for; "rebalance":
+            its share, with `ms.rebalance()`, once Python is started on it.
         cut_deadline: how long a dry run, and the first epoch under a new plan, may take before it is given up.
         clock: gives microseconds since 1970; the wall clock by default.
         listener: called with every event of `midstream.events`, in the thread of the epoch.
     """
     if on_drift not in ("fail", "keep", "apply"):
         raise PlanError(f"on_drift is 'fail', 'keep' or 'apply', not {on_drift!r}")
+    if on_join not in ("ignore", "rebalance"):
+        raise PlanError(f"on_join is 'ignore' or 'rebalance', not {on_join!r}")
     require_java()
     if not flow.sources:
         raise PlanError(f"flow {flow.name!r} has no source; add one with flow.source(id, streaming_dataframe)")
@@ -327,6 +338,8 @@ def start(
         engine.settle()
         journal.write_plan(engine.resolved.plan)
         job = Job(flow, engine, lease, trigger)
+        if on_join == "rebalance":
+            engine.places.joined = lambda: job.modify(rebalance())
         job._begin(drifted)
         return job
     except BaseException:

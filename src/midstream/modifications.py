@@ -33,11 +33,13 @@ from midstream.query import Query
 from midstream.rehearsal import Rehearsal
 from midstream.resolve import resolve
 from midstream.validation import validated
+from midstream.watching import watched
 
 if TYPE_CHECKING:
     from midstream.plan import Plan
 
 _log = logging.getLogger("midstream")
+_GLANCE = 0.2  # seconds between two looks at a modification that is watched
 KEPT = 50  # modifications whose records and plans stay in the journal
 
 
@@ -120,6 +122,15 @@ class Modification:
         if not self.phase.is_final:
             raise JobError(f"modification {self.number} is {self.status}; {self._let_go}")
         raise ModificationError(f"modification {self.number} was not applied. {self.status}")
+
+    def watch(self, timeout: float | None = None) -> Modification:
+        """Wait as `wait` does, and show on the terminal where it stands and how far groups have moved."""
+        watched(lambda: (self.status, self._owner.engine.places.moving()), lambda: self._ended(_GLANCE), timeout)
+        return self.wait(0)
+
+    def _ended(self, timeout: float) -> bool:
+        with self._moved:
+            return bool(self._moved.wait_for(lambda: self.phase.is_final or self._let_go, timeout))
 
     def reached(self, phase: Phase, timeout: float | None = None) -> bool:
         """Wait until it comes to a phase; False if it has come to another end, or has not come there in time."""
@@ -344,7 +355,10 @@ class Modifications:
 
         def done() -> None:
             for executor in one.drained:
-                self.engine.places.release(executor)
+                try:
+                    self.engine.places.release(executor)
+                except Exception as error:  # it serves nothing, and the epoch is committed
+                    _log.warning("executor %s is drained, and Spark does not take it back: %s", executor, error)
             one._move(m.Done())
 
         def committed(cut: Cut) -> None:

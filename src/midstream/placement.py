@@ -66,7 +66,8 @@ def _housed(engine: Engine, running: Resolved, operator: p.Keyed, wishes: Sequen
     without = places.drained | {wish.without for wish in wishes if wish.without}
     _check(places.where, without, wishes)
     if operator.homes and operator.homes != was.homes:  # a modification is undone
-        after = tuple(home if home in places.where else before[g] for g, home in enumerate(operator.homes))
+        there = set(places.where) - without
+        after = tuple(home if home in there else before[g] for g, home in enumerate(operator.homes))
     elif wishes or slots != engine.slots(id, running):
         by_load = any(wish.by_load for wish in wishes)
         spread = not wishes or any(not wish.to for wish in wishes)

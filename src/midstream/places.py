@@ -7,6 +7,7 @@ other executors, so nothing of it is kept.
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -53,6 +54,25 @@ class SlotStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class MoveStatus:
+    """How far the groups of an operator have come on their way to other executors."""
+
+    operator: str
+    strategy: str
+    groups: int  # that move
+    waiting: int  # of them, those that their old place still serves
+    bytes: int  # that were copied
+    bytes_to_go: int  # of the waiting ones, as their snapshots are
+    seconds: float  # since it began
+
+    @property
+    def seconds_to_go(self) -> float | None:
+        """An estimate, from what has been moved so far; `None` while that is nothing."""
+        moved = self.groups - self.waiting
+        return self.seconds * self.waiting / moved if moved else None
+
+
+@dataclass(frozen=True, slots=True)
 class Briefing:
     """What an operator is told in an epoch about who serves what."""
 
@@ -71,10 +91,13 @@ class Places:
     moves: dict[str, Move] = field(default_factory=dict)
     drained: frozenset[str] = frozenset()  # executors that get nothing any more
     where: tuple[str, ...] = ()  # seat -> executor, as the last epoch saw it
+    joined: Callable[[], object] | None = None  # is told once when there are more executors than seats were made for
     _anchor: Anchor | None = None
     _states: dict[str, dict[int, SlotState]] = field(default_factory=lambda: defaultdict(dict))
     _given: dict[str, tuple[Routing, Step]] = field(default_factory=dict)  # what the epoch at hand was told
     _done: Callable[[], None] | None = None
+    _executors: int = 0  # that were there when seats were made, or that were told of since
+    _since: float = 0.0  # when groups began to move
 
     @property
     def are_several(self) -> bool:
@@ -101,14 +124,15 @@ class Places:
         routing = seated(homes, self.where, slots)
         self._given[id] = routing, step
         if move is None:
-            return Briefing(routing, Relocation(lazy=True), self._anchor.view)
+            return Briefing(routing, Relocation(lazy=True, defers=self.engine.settings.defers), self._anchor.view)
         fetch = self._by_seat([(group, move.target[group]) for group in step.fetch])
         drop = self._by_seat(move.left)
         if move.strategy.starts_afresh and not move.has_begun:
             drop = {seat: routing.groups_of(seat) for seat in set(routing.owners)}
         first = step.flip if move.strategy.copies_first else frozenset()
         first = frozenset(range(len(homes))) if move.strategy.starts_afresh and step.flip else first
-        relocation = Relocation(first, fetch, drop, lazy=not move.strategy.copies_first)
+        lazy = not move.strategy.copies_first
+        relocation = Relocation(first, fetch, drop, lazy, defers=lazy and self.engine.settings.defers)
         return Briefing(routing, relocation, self._anchor.view)
 
     def homes_of(self, id: str, resolved: Resolved) -> tuple[str, ...]:
@@ -152,11 +176,19 @@ class Places:
                 )
                 self.moves[id] = self.moves[id].after(step, self.homes[id], outcome)
             self.homes[id] = tuple(homes)
+        self._tell_joined()
         if self.moves and all(move.is_done for move in self.moves.values()):
             done, self._done = self._done, None
             self.moves.clear()
             if done is not None:
                 done()
+
+    def _tell_joined(self) -> None:
+        if self.joined is None or self.moves:
+            return
+        before, self._executors = self._executors, executors(self.engine.spark)
+        if self._executors > before:
+            self.joined()
 
     # --- asked for by modifications ---
 
@@ -181,7 +213,7 @@ class Places:
         spark = self.engine.spark
         self.engine.cores = spark.sparkContext.defaultParallelism
         old, self._anchor = self._anchor, anchored(spark, self._seats())
-        self.where = self._anchor.where
+        self.where, self._executors = self._anchor.where, len(set(self._anchor.where))
         if old is not None:
             old.drop()
 
@@ -198,8 +230,18 @@ class Places:
             homes = self.homes_of(operator.id, resolved)
             if operator.homes and operator.homes != homes:
                 self.moves[operator.id] = Move.begun(homes, operator.homes, strategy)
-        self._done = done if self.moves else None
+        self._done, self._since = (done if self.moves else None), time.monotonic()
         return bool(self.moves)
+
+    def moving(self) -> list[MoveStatus]:
+        """How far groups have come that are on their way."""
+        last, seconds, found = self.engine.last, time.monotonic() - self._since, []
+        for id, move in list(self.moves.items()):
+            snapshots = last.operators[id].snapshots if last is not None and id in last.operators else ()
+            sizes = [snapshots[group] for group in move.waiting] if snapshots else []
+            to_go = sum(snapshot.size for snapshot in sizes if snapshot is not None)
+            found.append(MoveStatus(id, str(move.strategy), move.total, len(move.waiting), move.bytes, to_go, seconds))
+        return found
 
     def release(self, executor: str) -> None:
         """Give an executor that serves nothing back to Spark."""

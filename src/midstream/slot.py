@@ -122,7 +122,7 @@ class SlotTask(ABC):
         self._come_and_go(work, mine)
         work.lap("move")
         output = self._catch_up_and_work(work, rows, groups[real].astype(np.int32), mine)
-        for group in sorted(self.epoch.snapshots & mine):
+        for group in sorted(group for group in self.epoch.snapshots & mine if work.cache.is_here(group)):
             taken = work.cache.snapshot(group)
             if taken is not None:
                 work.report.snapshots.append((group, *msgspec.structs.astuple(taken[1])))
@@ -210,7 +210,11 @@ class SlotTask(ABC):
         if (self.head.in_place or self._moves.lazy) and self.epoch.prefetch:
             first = dict.fromkeys(np.unique(groups).tolist())  # those that have rows
             wanted = [*first, *sorted(mine - first.keys())]
-            work.report.copied, work.report.in_place = work.cache.complete(wanted, self.epoch.prefetch)
+            work.report.copied, left = work.cache.complete(wanted, self.epoch.prefetch)
+            absent = [group for group in wanted if self.head.changed[group] and not work.cache.is_here(group)]
+            budget = self.epoch.prefetch - work.cache.restored_bytes  # the rows may have needed some of it
+            came = work.cache.fetch(absent, budget) if budget > 0 else []
+            work.report.in_place = left + len(absent) - len(came)
         fetch = self._moves.fetch.get(work.slot, ())
         work.report.fetched = work.cache.fetch(fetch, self.epoch.prefetch)
 

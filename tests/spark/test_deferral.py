@@ -1,0 +1,78 @@
+"""Rows whose state has not come are put aside; what comes out is what would have come out, only later."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import midstream as ms
+from midstream import retention
+from midstream.events import Event, Progress
+from midstream.places import Briefing, Places
+from midstream.slot import Relocation
+from tests.faults import workload
+
+LOST = range(4, 7)  # epochs before which every copy of the state is given up
+EPOCHS = 10
+
+
+@pytest.fixture(scope="module")
+def undisturbed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Counter[str]]:
+    root = str(tmp_path_factory.mktemp("undisturbed"))
+    job = workload.start(spark, root, epochs=EPOCHS + 1)
+    job.await_termination()
+    return workload.outcome(job, root)
+
+
+def without_epochs(rows: Counter[str]) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for row, count in rows.items():
+        found[json.dumps({name: value for name, value in json.loads(row).items() if name != "epoch"})] += count
+    return found
+
+
+def test_groups_that_sit_epochs_out_go_through_them_later(
+    spark: SparkSession, undisturbed: dict[str, Counter[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, aside, jobs, known = str(tmp_path), [], list[ms.Job](), threading.Event()
+    really = Places.briefing
+
+    def briefing(self: Places, resolved: Any, id: str) -> Briefing:
+        """As if the host were a cluster that has lost an executor: a store that is far, and one group an epoch."""
+        told = really(self, resolved, id)
+        epoch = self.engine.last.epoch + 1 if self.engine.last is not None else 0
+        drop = {slot: told.routing.groups_of(slot) for slot in range(told.routing.slots)} if epoch in LOST else {}
+        return dataclasses.replace(told, relocation=Relocation(drop=drop, defers=True))
+
+    def listen(event: Event) -> None:
+        if isinstance(event, Progress):
+            known.wait()
+            last = jobs[0]._engine.last
+            assert last is not None
+            aside.append({id: sum(len(each.groups) for each in s.backlog) for id, s in last.operators.items()})
+
+    options: dict[str, Any] = {"store_bytes_per_second": 1 << 40, "prefetch_budget": 1}
+    with monkeypatch.context() as patched:
+        patched.setattr(retention, "MAX_AGE", 1)
+        patched.setattr(Places, "briefing", briefing)
+        jobs.append(workload.start(spark, root, epochs=EPOCHS, listener=listen, **options))
+        known.set()
+        jobs[0].await_termination()
+    assert {0} < {each["everything"] for each in aside}, "rows were put aside"
+    assert {0} < {each["sums"] for each in aside}
+    if aside[-1]["sums"] or aside[-1]["everything"]:
+        with pytest.raises(ms.CheckpointError, match="wait for state that is on its way"):
+            jobs[0].savepoint(tmp_path / "early")
+    job = workload.start(spark, root, epochs=EPOCHS + 1)
+    job.await_termination()
+    found = workload.outcome(job, root)
+    for sink in ("rows", "sums"):
+        assert without_epochs(found.pop(sink)) == without_epochs(undisturbed[sink]), sink
+    assert found == {name: rows for name, rows in undisturbed.items() if name not in ("rows", "sums")}
