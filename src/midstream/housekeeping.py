@@ -55,9 +55,10 @@ class Housekeeping:
         self.log_bytes = 0
         for operator, found in reports.items():
             for report in found:
+                each = report.bytes / max(sum(changes for _, changes in report.groups), 1)  # bytes of a change
                 for group, changes in report.groups:
-                    self._logged[operator][group] += changes * 32
-                    self.log_bytes += changes * 32
+                    self._logged[operator][group] += round(changes * each)
+                self.log_bytes += report.bytes
                 for group, _, _, path, _, _ in report.snapshots:
                     self._logged[operator][group] = 0
                     before = self._snapshots[operator].get(group)

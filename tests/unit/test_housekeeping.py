@@ -156,7 +156,7 @@ def test_nothing_is_deleted_while_a_savepoint_reads(tmp_path: Path):
 
 def test_snapshots_are_chosen_by_what_was_logged_since(tmp_path: Path):
     history = Kept(tmp_path, keep=2)
-    history.run({0: {b"\1%d" % i: b"x" for i in range(3_000)}, 1: {A: b"x"}})
+    history.run({0: {b"\1%d" % i: b"x" for i in range(9_000)}, 1: {A: b"x"}})
     state = history.commits[-1].operators["sums"]
     assert history.housekeeping.snapshots_due("sums", state, 1) == [0]
     history.run({}, (0,))

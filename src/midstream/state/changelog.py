@@ -33,6 +33,7 @@ class Report(msgspec.Struct, kw_only=True):
     keys: int = 0
     deadlines: dict[int, tuple[int | None, int | None]] = {}  # group -> next (event, processing) deadline
     snapshots: list[tuple[int, int, str, str, int, int]] = []  # group, epoch, commit, path, size, checksum
+    bytes: int = 0  # of keys and values
     content: int = 0  # a checksum of keys and values: the same for every attempt of a deterministic task
     place: str = ""  # the executor, on a cluster
     accessed: int = 0  # groups that were looked into
@@ -75,6 +76,7 @@ class LogWriter:
         schema = pa.schema([("key", key_type), ("value", value_type)])
         report.groups = [(group, len(keys)) for group, keys, _ in self._batches]
         for _, *arrays in self._batches:
+            report.bytes += sum(array.nbytes for array in arrays)
             for array in arrays[: 2 if content else 1]:
                 for buffer in array.buffers():
                     report.content = zlib.crc32(buffer, report.content) if buffer is not None else report.content
