@@ -6,7 +6,7 @@ from collections import defaultdict, deque
 
 from midstream import storage as layout
 from midstream.journal import Commit, Journal, OperatorState
-from midstream.retention import needed, snapshots_due
+from midstream.retention import changed_since_snapshot, needed, snapshots_due
 from midstream.state.changelog import Report
 
 
@@ -15,6 +15,7 @@ class Housekeeping:
 
     def __init__(self, journal: Journal, keep: int, budget: int) -> None:
         self.log_bytes = 0  # of the last epoch
+        self.is_in_a_hurry = False  # every group that has changed is snapshotted, whatever that takes
         self._journal = journal
         self._storage = journal.storage
         self._keep = keep
@@ -47,6 +48,8 @@ class Housekeeping:
 
     def snapshots_due(self, operator: str, state: OperatorState, epoch: int) -> list[int]:
         """Choose the groups to snapshot in an epoch."""
+        if self.is_in_a_hurry:
+            return changed_since_snapshot(state)
         budget = self._budget + self.log_bytes // 4
         return snapshots_due(state, epoch, self._logged[operator], budget)
 

@@ -17,10 +17,8 @@ def snapshots_due(state: OperatorState, epoch: int, logged: Mapping[int, int], b
     more than `budget` bytes: snapshots are spread over epochs, so that none of them is slow.
     """
     due = []
-    for group, changed in enumerate(state.changed):
+    for group in changed_since_snapshot(state):
         snapshot = state.snapshots[group] if state.snapshots else None
-        if changed is None or (snapshot is not None and snapshot.commit == changed[1]):
-            continue
         size = snapshot.size if snapshot is not None else logged.get(group, 0)
         age = epoch - (snapshot.epoch if snapshot is not None else -1)
         if age >= MAX_AGE or logged.get(group, 0) >= max(size, _SMALL):
@@ -32,6 +30,16 @@ def snapshots_due(state: OperatorState, epoch: int, logged: Mapping[int, int], b
             break
         chosen.append(group)
     return chosen
+
+
+def changed_since_snapshot(state: OperatorState) -> list[int]:
+    """List the groups whose newest snapshot is not as new as they are."""
+    snapshots = state.snapshots or (None,) * len(state.changed)
+    return [
+        group
+        for group, (changed, snapshot) in enumerate(zip(state.changed, snapshots, strict=True))
+        if changed is not None and (snapshot is None or snapshot.commit != changed[1])
+    ]
 
 
 def needed(commits: Iterable[Commit]) -> list[tuple[int, int]]:

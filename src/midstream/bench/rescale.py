@@ -39,7 +39,7 @@ SPARK = "spark"  # Spark's own way
 _SUMS = 12  # sums per key, so that a key is about a hundred bytes
 _BYTES_PER_KEY = 165  # in the store, as measured
 _PER_EPOCH = 250_000  # keys that are loaded in an epoch
-_AFTERWARDS = 2  # rows of the first key, an epoch each, in which snapshots are taken of what was loaded
+_AFTERWARDS = 4  # rows of the first key, an epoch each, in which snapshots are taken of what was loaded
 _MOST = 120.0  # seconds that a move may take
 
 
@@ -164,7 +164,14 @@ def _loaded(spark: SparkSession, setting: Setting) -> int:
     """Make the checkpoint that all strategies start from, every group with a snapshot; gives the size of its state."""
     _written(spark, setting)
     flow = _flow(spark, setting, live=False)
-    job = flow.start(setting.path("loaded"), trigger=ms.available_now(), snapshot_budget=1 << 40)
+    files, jobs = -(-setting.keys // _PER_EPOCH), list[ms.Job]()
+
+    def listen(event: Event) -> None:
+        if isinstance(event, Progress) and event.epoch >= files and jobs:
+            jobs[0]._engine.housekeeping.is_in_a_hurry = True
+
+    job = flow.start(setting.path("loaded"), trigger=ms.available_now(), listener=listen)
+    jobs.append(job)
     job.await_termination()
     assert job._engine.last is not None
     state = job._engine.last.operators["sums"]
