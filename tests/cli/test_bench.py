@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import midstream as ms
-from midstream.bench import epoch, machine, throughput
+from midstream.bench import epoch, machine, rescale, throughput
 from midstream.bench.contestants import CONTESTANTS
 from midstream.bench.oracle import ResultError, check
 from midstream.bench.rows import Rows
@@ -164,6 +164,23 @@ def test_modify_measures_each_change_and_sparks_restart(tmp_path: Path):
     assert [len(result["cut_ms"]) for result in record["results"][:3]] == [1, 1, 1]
     assert max(max(result["epochs_to_cut"]) for result in record["results"][:3]) <= 2
     assert "Every row was counted exactly once" in done.stdout
+
+
+@pytest.mark.slow
+def test_rescale_moves_a_third_of_the_groups_and_draws_a_picture(tmp_path: Path):
+    command = [sys.executable, "-m", "midstream.cli", "bench", "rescale", "--json", "rescale.json"]
+    small = ["--state-mb", "5", "--rate", "100", "--seconds", "5", "--strategy", "live", "--picture", "rescale.png"]
+    done = subprocess.run([*command, *small], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    [result] = json.loads((tmp_path / "rescale.json").read_text())["results"]
+    assert (result["name"], result["groups"]) == ("live", 42)
+    assert 0 < result["steady"]["p50_ms"] <= result["steady"]["max_ms"]
+    assert (tmp_path / "rescale.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_rescale_refuses_an_unknown_strategy_before_it_starts_anything():
+    with pytest.raises(ms.PlanError, match="there is no strategy fast; there are live, .* spark"):
+        rescale.run(strategies=["live", "fast"])
 
 
 @pytest.mark.parametrize(("name", "reason"), [("wrong", "aggregate gave a wrong result"), ("lost", "499 keys")])
