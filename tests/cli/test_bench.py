@@ -179,7 +179,7 @@ def test_rescale_moves_a_third_of_the_groups_and_draws_a_picture(tmp_path: Path)
 
 
 def test_rescale_refuses_an_unknown_strategy_before_it_starts_anything():
-    with pytest.raises(ms.PlanError, match="there is no strategy fast; there are live, .* spark"):
+    with pytest.raises(ms.PlanError, match=r"there is no strategy fast; there are live, .* spark"):
         rescale.run(strategies=["live", "fast"])
 
 

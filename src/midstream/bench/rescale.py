@@ -245,9 +245,8 @@ def _sparks(spark: SparkSession, setting: Setting) -> Measured:
         spark.conf.set("spark.sql.shuffle.partitions", str(partitions))
         rows = setting.load(spark).unionByName(setting.live(spark))
         counted = rows.groupBy("key").agg(F.count("*").alias("n"), F.sum("price").alias("total"))
-        counted = counted.writeStream.format("noop")
-        counted = counted.option("checkpointLocation", checkpoint).outputMode("update")
-        return counted.trigger(processingTime="500 milliseconds").start()
+        writer = counted.writeStream.format("noop").option("checkpointLocation", checkpoint).outputMode("update")
+        return writer.trigger(processingTime="500 milliseconds").start()
 
     def stop(query: StreamingQuery) -> None:
         before = query.lastProgress["batchId"]  # type: ignore[index]
