@@ -73,13 +73,12 @@ def executors(spark: SparkSession) -> int:
 
 
 def _made(session: SparkSession, seats: int) -> Anchor:
-    known = ", ".join(map(str, tokens(seats)))
-    frame = session.sql(
-        f"select /*+ REPARTITION({seats}, {SLOT}) */ get(array({known}), cast(id as int)) as {SLOT} "
+    known, name = ", ".join(map(str, tokens(seats))), f"midstream_anchor_{os.urandom(6).hex()}"
+    frame = session.sql(  # its name is in it, or Spark would take another of as many seats for the same
+        f"select /*+ REPARTITION({seats}, {SLOT}) */ get(array({known}), cast(id as int)) as {SLOT}, '{name}' as name "
         f"from range(0, {seats}, 1, {seats})"
     ).cache()
     found = {row.token: row.place for row in frame.mapInArrow(_locate, "token int, place string").collect()}
-    name = f"midstream_anchor_{os.urandom(6).hex()}"
     frame.createGlobalTempView(name)
     return Anchor(f"global_temp.{name}", tuple(found[token] for token in tokens(seats)), frame)
 

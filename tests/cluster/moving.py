@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from pyspark.sql import SparkSession
 
 import midstream as ms
+from midstream.anchor import anchored
 from midstream.changes import Change
 from midstream.cluster import QUICK
 from midstream.events import Event, Progress
@@ -128,6 +129,10 @@ def main(root: str, names: Sequence[str]) -> None:
             directory = os.path.join(root, directory_of(name))
             os.makedirs(directory, exist_ok=True)
             told = run(spark, workers, directory, SCENARIOS[name])
+            one, other = anchored(spark, 3), anchored(spark, 3)
+            one.drop()
+            told["apart"] = other.frame.storageLevel.useMemory  # it has not gone with the first
+            other.drop()
             with open(os.path.join(directory, "told.json"), "w") as file:
                 json.dump(told, file)
 

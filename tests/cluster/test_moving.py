@@ -61,6 +61,7 @@ def test_every_strategy_moves_the_fewest_groups_and_loses_nothing(
         for operator in ("everything", "sums"):
             assert re.search(f"{LEAST[name.split()[0]]} of 16 groups of '{operator}' change their executor", note)
     assert told["accessed"] > 100, "groups were looked into while nothing moved"
+    assert told["apart"], "an anchor does not go with another of as many seats"
     assert told["restored"] == 0, "and all of them were on their executor"
 
 
