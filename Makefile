@@ -35,12 +35,13 @@ check: $(DEV)  ## lint, format, types, layers: what CI runs before the tests
 	@$(BIN)/mypy
 	@$(BIN)/pytest -q tests/unit/test_layers.py
 
-bench: $(DEV)  ## measure throughput, epoch time and ingest; records go to bench-results/
+bench: $(DEV)  ## measure throughput, epochs, modifications, ingest and rescaling; records go to bench-results/
 	@mkdir -p bench-results
 	@$(WITH_JAVA) $(BIN)/midstream bench throughput --json bench-results/throughput.json \
 	  && $(BIN)/midstream bench epoch --json bench-results/epoch.json \
 	  && $(BIN)/midstream bench modify --json bench-results/modify.json \
-	  && $(BIN)/midstream bench ingest --json bench-results/ingest.json
+	  && $(BIN)/midstream bench ingest --json bench-results/ingest.json \
+	  && $(BIN)/midstream bench rescale --json bench-results/rescale.json --picture bench-results/rescale.png
 
 format: $(DEV)  ## fix what ruff can fix, and format
 	@$(BIN)/ruff check --fix --exit-zero .
