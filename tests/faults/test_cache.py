@@ -64,7 +64,7 @@ def another_history(root: str, spark: SparkSession) -> None:
     for name in ("checkpoint", "rows", "sums", "input"):
         shutil.copytree(f"{root}/{name}", f"{root}/kept/{name}")
     real = workload.rows
-    workload.rows = lambda epoch: [(k, n, v + 1000, d, t) for k, n, v, d, t in real(epoch)]  # type: ignore[assignment]
+    workload.rows = lambda *told: [(k, n, v + 1000, d, t) for k, n, v, d, t in real(*told)]  # type: ignore[assignment]
     try:
         ended = workload.start(spark, root, epochs=SHORT + 1)
         ended.await_termination()
