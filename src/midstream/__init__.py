@@ -29,9 +29,9 @@ from midstream.flow import Flow, KeyedStream, Stream, Trigger, add_source, avail
 from midstream.functions import Context, KeyedFunction, Timer, value
 from midstream.functions import list_of as list
 from midstream.functions import map_of as map
+from midstream.handle import Modification, ModificationError
 from midstream.job import Job, Status
 from midstream.modification import Cut, Phase
-from midstream.modifications import Modification, ModificationError
 from midstream.operators import key_by, map_arrow, transform, union, watermark
 from midstream.places import MoveStatus, SlotState, SlotStatus
 from midstream.relocation import drain, move, rebalance, rescale

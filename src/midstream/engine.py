@@ -31,9 +31,9 @@ from midstream.journal import Commit, Intent, Journal
 from midstream.modification import Cut
 from midstream.places import Places
 from midstream.records import next_record
+from midstream.reporting import progress_of
 from midstream.resolve import Resolved, check_layout, parse_schema, resolve
 from midstream.sources.tagged import union_schema
-from midstream.state.wire import moment_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -375,34 +375,11 @@ class Engine:
         return self._plans[version]
 
     def _report(self, commit: Commit, outcome: Outcome, times: dict[str, float]) -> None:
-        rows = {id: sum(r.rows for _, r in found) for id, found in outcome.reports.items()}
-        keys = {id: sum(r.keys for _, r in found) for id, found in outcome.reports.items()}
-        for id, count in rows.items():
-            if count:
-                self.folds[id] = keys[id] / count
-            self.least[id] = min(r.rows for _, r in outcome.reports[id])
-        slowest: dict[str, float] = {}
-        for found in outcome.reports.values():
-            for _, report in found:
-                for part, seconds in report.times.items():
-                    slowest[f"slot.{part}"] = max(slowest.get(f"slot.{part}", 0.0), seconds)
-        self.progress = Progress(
-            epoch=commit.epoch,
-            version=commit.version,
-            clock=moment_of(commit.clock).isoformat(),
-            rows=rows,
-            keys=keys,
-            watermarks={
-                watermark.id: moment_of(commit.event_times[watermark.id] - watermark.delay).isoformat()
-                for watermark in self.resolved.plan.of(p.Watermark)
-                if watermark.id in commit.event_times
-            },
-            log_bytes=self.housekeeping.log_bytes,
-            snapshots=sum(len(r.snapshots) for found in outcome.reports.values() for _, r in found),
-            accessed={id: sum(r.accessed for _, r in found) for id, found in outcome.reports.items()},
-            restored={id: sum(r.restored for _, r in found) for id, found in outcome.reports.items()},
-            copied={id: sum(r.restored_bytes + r.copied for _, r in found) for id, found in outcome.reports.items()},
-            moving={id: len(move.waiting) for id, move in self.places.moves.items()},
-            durations={**times, **slowest},
-        )
+        for id, found in outcome.reports.items():
+            rows = sum(report.rows for _, report in found)
+            if rows:
+                self.folds[id] = sum(report.keys for _, report in found) / rows
+            self.least[id] = min(report.rows for _, report in found)
+        moving = {id: len(move.waiting) for id, move in self.places.moves.items()}
+        self.progress = progress_of(commit, outcome, self.resolved.plan, times, self.housekeeping.log_bytes, moving)
         self.listener(self.progress)

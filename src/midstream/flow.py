@@ -103,9 +103,9 @@ class Flow:
                 it is in `job.modifications`, is rolled back if its first epoch fails, and can be undone.
             savepoint: start a new checkpoint from this savepoint.
             groups: number of key-groups, fixed for the job's life (128).
-            options: see `midstream.job.start`.
+            options: see `midstream.starting.start`.
         """
-        from midstream.job import start
+        from midstream.starting import start
 
         return start(
             self, checkpoint, trigger=trigger or every("1 second"), on_drift=on_drift, savepoint=savepoint,

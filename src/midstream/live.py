@@ -19,8 +19,8 @@ from midstream.testing import source
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from midstream.handle import Modification
     from midstream.job import Job
-    from midstream.modifications import Modification
 
 _SECONDS = 120.0
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 import warnings
 from collections import deque
 from collections.abc import Sequence
@@ -25,148 +24,19 @@ from midstream.errors import JobError, MidstreamError, PlanError
 from midstream.events import Modifying
 from midstream.failures import explained
 from midstream.feeds import check_known
-from midstream.migration.live import Live
-from midstream.migration.strategy import Strategy
-from midstream.modification import Cut, Event, Phase, Record, advance
+from midstream.handle import Modification
+from midstream.modification import Cut, Phase, Record
 from midstream.placement import routed
 from midstream.query import Query
 from midstream.rehearsal import Rehearsal
 from midstream.resolve import resolve
 from midstream.validation import validated
-from midstream.watching import watched
 
 if TYPE_CHECKING:
     from midstream.plan import Plan
 
 _log = logging.getLogger("midstream")
-_GLANCE = 0.2  # seconds between two looks at a modification that is watched
 KEPT = 50  # modifications whose records and plans stay in the journal
-
-
-class ModificationError(MidstreamError):
-    """A modification that was rejected, rolled back or abandoned; the job goes on under the plan it had."""
-
-
-class Modification:
-    """The handle of one atomic step from a running plan to another."""
-
-    def __init__(self, record: Record, owner: Modifications, steps: Sequence[Change] = ()) -> None:
-        self._record, self._owner, self._steps = record, owner, steps
-        self._moved = threading.Condition()
-        self._since = time.monotonic()
-        self._let_go = ""  # why nobody works on it any more, although it has not come to an end
-
-    @property
-    def number(self) -> int:
-        """Its number, from 1, over the life of the job."""
-        return self._record.number
-
-    @property
-    def phase(self) -> Phase:
-        """Where it stands."""
-        return self._record.phase
-
-    @property
-    def status(self) -> str:
-        """Where it stands, in words."""
-        shown = f"{self.phase.value}: {self._record.what}"
-        return f"{shown} ({self.error})" if self.error else shown
-
-    @property
-    def rehearsed(self) -> int:
-        """How many rows the dry run was tried on; `note` says why there were none, if so."""
-        return self._record.rehearsed
-
-    @property
-    def note(self) -> str:
-        """What is worth knowing besides: such as that there were no rows to try the new code on."""
-        return self._record.note
-
-    @property
-    def cut(self) -> Cut | None:
-        """The first epoch under the new plan, and the source offsets before it; `None` until it is applied."""
-        return self._record.cut
-
-    @property
-    def version(self) -> int:
-        """The plan version that it makes, 0 before there is one."""
-        return self._record.version
-
-    @property
-    def durations(self) -> dict[str, float]:
-        """Seconds that it took to reach each phase from the one before."""
-        return dict(self._record.durations)
-
-    @property
-    def error(self) -> str:
-        """Why it was rejected, rolled back or abandoned, with the traceback of the user's code where that failed."""
-        return self._record.error
-
-    @property
-    def strategy(self) -> Strategy:
-        """How groups move, if some do."""
-        return next((step.wish.strategy for step in self._steps if step.wish is not None), Live())
-
-    @property
-    def drained(self) -> frozenset[str]:
-        """The executors that are given back at the end."""
-        return frozenset(step.wish.without for step in self._steps if step.wish is not None and step.wish.without)
-
-    def wait(self, timeout: float | None = None) -> Modification:
-        """Wait until it has come to an end; raises if that is not a good one, or if it takes longer than `timeout`."""
-        with self._moved:
-            if not self._moved.wait_for(lambda: self.phase.is_final or self._let_go, timeout):
-                raise TimeoutError(f"modification {self.number} is still {self.status} after {timeout} seconds")
-        if self.phase is Phase.COMPLETED:
-            return self
-        if not self.phase.is_final:
-            raise JobError(f"modification {self.number} is {self.status}; {self._let_go}")
-        raise ModificationError(f"modification {self.number} was not applied. {self.status}")
-
-    def watch(self, timeout: float | None = None) -> Modification:
-        """Wait as `wait` does, and show on the terminal where it stands and how far groups have moved."""
-        watched(lambda: (self.status, self._owner.engine.places.moving()), lambda: self._ended(_GLANCE), timeout)
-        return self.wait(0)
-
-    def _ended(self, timeout: float) -> bool:
-        with self._moved:
-            return bool(self._moved.wait_for(lambda: self.phase.is_final or self._let_go, timeout))
-
-    def reached(self, phase: Phase, timeout: float | None = None) -> bool:
-        """Wait until it comes to a phase; False if it has come to another end, or has not come there in time."""
-
-        def has_come() -> bool:
-            return self.phase is phase or phase.value in self._record.durations
-
-        with self._moved:
-            self._moved.wait_for(lambda: has_come() or self.phase.is_final or self._let_go, timeout)
-        return has_come()
-
-    def undo(self) -> Modification:
-        """Take it back, as a modification of its own; state goes on from where it is."""
-        if self.phase is not Phase.COMPLETED:
-            raise PlanError(f"modification {self.number} is {self.phase.value}; only a completed one can be undone")
-        before, after = (self._owner.plan(version) for version in (self._record.base, self._record.version))
-        return self._owner.submit([changes.undone(before, after)], f"undo {self.number} ({self._record.what})")
-
-    def __str__(self) -> str:
-        return f"{self.number}: {self._record.what}"
-
-    def __repr__(self) -> str:
-        return f"Modification({self.number}, {self.status})"
-
-    def _move(self, event: Event) -> None:
-        with self._moved:
-            now = time.monotonic()
-            self._record = advance(self._record, event, round(now - self._since, 6))
-            self._since = now
-            self._owner.keep(self._record)
-            self._moved.notify_all()
-
-    def _release(self, why: str) -> None:
-        with self._moved:
-            self._let_go = why
-            self._moved.notify_all()
 
 
 class Modifications:
@@ -244,7 +114,7 @@ class Modifications:
         except Exception as error:
             one._move(m.Refused(str(explained(error))))
             raise
-        self._arm(one)
+        self._arm(one, is_of_a_start=True)
         return one.version
 
     def _new(self, steps: Sequence[Change], what: str) -> Modification:
@@ -350,7 +220,7 @@ class Modifications:
             if running.get(sink.id) != sink.code:
                 code.load(sink.code).open(self.engine.spark, sink.id, self.engine.job)
 
-    def _arm(self, one: Modification, first: int = 0) -> None:
+    def _arm(self, one: Modification, first: int = 0, *, is_of_a_start: bool = False) -> None:
         """Let the next epoch, from `first` on, run under the new plan."""
 
         def done() -> None:
@@ -372,7 +242,9 @@ class Modifications:
         def broken(error: BaseException) -> None:
             self.query.settled()
             one._move(m.Broken(str(error)))
-            _log.warning("modification %s was rolled back, and the job goes on: %s", one, error)
+            if is_of_a_start:  # nobody waits for it
+                told = str(error).strip().splitlines()[0]
+                _log.warning("modification %s was rolled back, and the job goes on: %s", one, told)
 
         self.engine.armed = Armed(
             self.engine.plan_of(one.version),

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from midstream.modifications import Modification
+    from midstream.handle import Modification
 
 SAMPLES = 10  # rows that are shown of what differs, for each sink
 _REAL, _SHADOW = "real", "shadow"

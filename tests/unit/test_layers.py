@@ -21,8 +21,8 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
     frozenset(names.split())
     for names in (
         "cli __main__ web demo bench nexmark testing live cluster ingest",
-        "job modifications watching query flow java sessions",
-        "engine attempt briefing placement places anchor shadow records rehearsal validation savepoint",
+        "job starting modifications handle watching query flow java sessions",
+        "engine attempt briefing placement places anchor shadow records reporting rehearsal validation savepoint",
         "dataflow resolve deadline housekeeping failures slot aggregate_task function_task",
         "state place sinks sources journal storage metrics aggregation retention",
         "coordinator modification feeds",

@@ -1,0 +1,51 @@
+"""The report of a committed epoch: what its slots said, summed up for people."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from midstream import plan as p
+from midstream.attempt import Outcome
+from midstream.events import Progress
+from midstream.journal import Commit
+from midstream.state.changelog import Report
+from midstream.state.wire import moment_of
+
+
+def progress_of(
+    commit: Commit,
+    outcome: Outcome,
+    plan: p.Plan,
+    times: dict[str, float],
+    log_bytes: int,
+    moving: dict[str, int],
+) -> Progress:
+    """Sum up an epoch; of every part of a slot's task the slowest slot counts."""
+
+    def total(count: Callable[[Report], int]) -> dict[str, int]:
+        return {id: sum(count(report) for _, report in found) for id, found in outcome.reports.items()}
+
+    slowest: dict[str, float] = {}
+    for found in outcome.reports.values():
+        for _, report in found:
+            for part, seconds in report.times.items():
+                slowest[f"slot.{part}"] = max(slowest.get(f"slot.{part}", 0.0), seconds)
+    return Progress(
+        epoch=commit.epoch,
+        version=commit.version,
+        clock=moment_of(commit.clock).isoformat(),
+        rows=total(lambda report: report.rows),
+        keys=total(lambda report: report.keys),
+        watermarks={
+            watermark.id: moment_of(commit.event_times[watermark.id] - watermark.delay).isoformat()
+            for watermark in plan.of(p.Watermark)
+            if watermark.id in commit.event_times
+        },
+        log_bytes=log_bytes,
+        snapshots=sum(total(lambda report: len(report.snapshots)).values()),
+        accessed=total(lambda report: report.accessed),
+        restored=total(lambda report: report.restored),
+        copied=total(lambda report: report.restored_bytes + report.copied),
+        moving=moving,
+        durations={**times, **slowest},
+    )
