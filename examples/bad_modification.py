@@ -43,10 +43,11 @@ def main(spark: SparkSession) -> None:
     def build(flow: ms.Flow, bids: ms.Stream) -> None:
         bids.transform("cheap", lambda df: df.where("price < 100")).sink("out", out)
 
-    with Live(spark, build, trigger=ms.every("3 seconds"), bids=SCHEMA) as live:
+    with Live(spark, build, trigger=ms.every("6 seconds"), bids=SCHEMA) as live:
         live.feed("bids", [(1, 10.0), (2, 30.0)])
         live.job.modify(ms.replace("cheap", lambda df: df.where("cost < 100"))).reached(ms.Phase.ARMED)
         live.job.modify(ms.replace("cheap", ms.map_arrow(divides, schema=SCHEMA))).reached(ms.Phase.ARMED)
+        live.next_epoch()  # so that the row that is unlucky comes in the first epoch of the new code
         live.job.modify(ms.replace("cheap", ms.map_arrow(unlucky, schema=SCHEMA))).reached(ms.Phase.ARMED)
         live.feed("bids", [(13, 3.0)])
         for bad in live.job.modifications:
