@@ -1,104 +1,20 @@
-"""Midstream changes a running stateful streaming job on Spark without stopping it."""
+"""Midstream changes a running stateful streaming job on Spark without stopping it.
 
-from midstream import migration as strategies
-from midstream import sinks, sources
-from midstream.aggregates import (
-    Aggregator,
-    aggregated,
-    approx_distinct,
-    count,
-    first,
-    last,
-    max,
-    mean,
-    min,
-    quantiles,
-    sum,
-)
-from midstream.changes import add_sink, insert, remove, remove_sink, remove_source, replace, tune
-from midstream.errors import (
-    CheckpointError,
-    JobError,
-    MidstreamError,
-    PlanError,
-    SchemaError,
-    SinkError,
-    StateError,
-)
-from midstream.flow import Flow, KeyedStream, Stream, Trigger, add_source, available_now, branch, every
-from midstream.functions import Context, KeyedFunction, Timer, value
-from midstream.functions import list_of as list
-from midstream.functions import map_of as map
-from midstream.handle import Modification, ModificationError
-from midstream.job import Job, Status
-from midstream.modification import Cut, Phase
-from midstream.operators import key_by, map_arrow, transform, union, watermark
-from midstream.places import MoveStatus, SlotState, SlotStatus
-from midstream.relocation import drain, move, rebalance, rescale
-from midstream.shadow import Shadow
+The public names are those of `midstream.api`, loaded at their first use: Spark and Arrow take most of a second to
+import, and neither `midstream ingest` nor a worker of Spark needs all of it.
+"""
+
+import importlib
+import importlib.util
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from midstream.api import *  # noqa: F403
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "Aggregator",
-    "CheckpointError",
-    "Context",
-    "Cut",
-    "Flow",
-    "Job",
-    "JobError",
-    "KeyedFunction",
-    "KeyedStream",
-    "MidstreamError",
-    "Modification",
-    "ModificationError",
-    "MoveStatus",
-    "Phase",
-    "PlanError",
-    "SchemaError",
-    "Shadow",
-    "SinkError",
-    "SlotState",
-    "SlotStatus",
-    "StateError",
-    "Status",
-    "Stream",
-    "Timer",
-    "Trigger",
-    "add_sink",
-    "add_source",
-    "aggregated",
-    "approx_distinct",
-    "available_now",
-    "branch",
-    "count",
-    "drain",
-    "every",
-    "first",
-    "insert",
-    "key_by",
-    "last",
-    "list",
-    "map",
-    "map_arrow",
-    "max",
-    "mean",
-    "min",
-    "move",
-    "quantiles",
-    "rebalance",
-    "remove",
-    "remove_sink",
-    "remove_source",
-    "replace",
-    "rescale",
-    "sinks",
-    "sources",
-    "strategies",
-    "sum",
-    "transform",
-    "tune",
-    "union",
-    "value",
-    "watermark",
-]
+
+def __getattr__(name: str) -> Any:
+    if importlib.util.find_spec(f"midstream.{name}") is not None:
+        return importlib.import_module(f"midstream.{name}")
+    return getattr(importlib.import_module("midstream.api"), name)

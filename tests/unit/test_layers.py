@@ -20,7 +20,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "midstream"
 LAYERS: tuple[frozenset[str], ...] = tuple(
     frozenset(names.split())
     for names in (
-        "cli __main__ web demo bench nexmark testing live cluster ingest",
+        "api cli __main__ web demo bench nexmark testing live cluster ingest",
         "job starting modifications handle watching query flow java sessions",
         "engine attempt briefing placement places anchor shadow records reporting rehearsal validation savepoint",
         "dataflow resolve deadline housekeeping failures slot aggregate_task function_task",
