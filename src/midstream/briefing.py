@@ -25,7 +25,7 @@ def keyed_run(engine: Engine, resolved: Resolved, id: str, intent: Intent, final
     last, settings = engine.last, engine.settings
     state = last.operators.get(id, OperatorState()) if last is not None else OperatorState()
     watermark = END_OF_TIME if final else watermark_of(resolved, id, last)
-    budget = resolved.plan.tuning.prefetch_budget
+    tuned = resolved.plan.tuning
     due = frozenset(
         group
         for group, (event, clock) in state.deadlines.items()
@@ -40,7 +40,8 @@ def keyed_run(engine: Engine, resolved: Resolved, id: str, intent: Intent, final
         watermark=watermark,
         due=due,
         snapshots=frozenset(engine.housekeeping.snapshots_due(id, state, intent.epoch)),
-        prefetch=settings.prefetch_budget if budget is None else budget,
+        prefetch=settings.prefetch_budget if tuned.prefetch_budget is None else tuned.prefetch_budget,
+        prefetch_seconds=(settings.prefetch_time if tuned.prefetch_time is None else tuned.prefetch_time) / 1e6,
         relocation=replace(places.relocation, defers=False) if final and places.relocation else places.relocation,
     )
     head = Head(

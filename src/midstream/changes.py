@@ -191,6 +191,7 @@ def tune(
     max_rows_per_epoch: int | None = None,
     epoch_interval: Duration | None = None,
     prefetch_budget: int | None = None,
+    prefetch_time: Duration | None = None,
 ) -> Change:
     """Change how a job runs, not what it computes; what is not named stays. `undo` takes it back.
 
@@ -198,13 +199,15 @@ def tune(
         rows_per_arrow_batch: rows per batch between the JVM and Python.
         max_rows_per_epoch: for sources given as a function with a parameter `max_rows`, which gets this number.
         epoch_interval: as in `ms.every`.
-        prefetch_budget: bytes of state that a slot copies per epoch of what it reads in place.
+        prefetch_budget: bytes of state that a slot copies per epoch beside its work.
+        prefetch_time: how long that may take.
     """
     named = {
         "rows_per_arrow_batch": rows_per_arrow_batch,
         "max_rows_per_epoch": max_rows_per_epoch,
         "epoch_interval": None if epoch_interval is None else micros(epoch_interval),
         "prefetch_budget": prefetch_budget,
+        "prefetch_time": None if prefetch_time is None else micros(prefetch_time),
     }
     told = {name: number for name, number in named.items() if number is not None}
     if not told:

@@ -172,7 +172,7 @@ class Places:
                     frozenset(self.where),
                     [group for report in found for group in report.fetched],
                     sum(report.in_place + len(report.deferred.groups if report.deferred else ()) for report in found),
-                    sum(report.copied + report.restored_bytes for report in found),
+                    sum(report.copied for report in found),
                 )
                 self.moves[id] = self.moves[id].after(step, self.homes[id], outcome)
             self.homes[id] = tuple(homes)

@@ -124,6 +124,7 @@ class Tuning(msgspec.Struct, frozen=True, kw_only=True):
     max_rows_per_epoch: int | None = None
     epoch_interval: int | None = None  # microseconds
     prefetch_budget: int | None = None  # bytes
+    prefetch_time: int | None = None  # microseconds
 
 
 AnyOperator = Source | Transform | MapArrow | Union | Watermark | Process | Aggregate | Sink

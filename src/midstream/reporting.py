@@ -45,7 +45,7 @@ def progress_of(
         snapshots=sum(total(lambda report: len(report.snapshots)).values()),
         accessed=total(lambda report: report.accessed),
         restored=total(lambda report: report.restored),
-        copied=total(lambda report: report.restored_bytes + report.copied),
+        copied=total(lambda report: report.copied),
         moving=moving,
         durations={**times, **slowest},
     )

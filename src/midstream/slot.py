@@ -21,6 +21,7 @@ from midstream import place
 from midstream.errors import StateError
 from midstream.routing import Routing
 from midstream.state.backlog import Deferred, read_rows, write_rows
+from midstream.state.budget import Budget
 from midstream.state.cache import Cache, Head
 from midstream.state.changelog import LogWriter, Report
 from midstream.state.keys import KeyCodec
@@ -58,7 +59,8 @@ class Epoch:
     watermark: int | None  # timers up to here fire
     due: frozenset[int] = frozenset()  # groups that have a timer or an expiry due
     snapshots: frozenset[int] = frozenset()  # groups to snapshot
-    prefetch: int = 0  # bytes that a slot may copy beside its work
+    prefetch: int = 0  # bytes that a slot may copy beside its work,
+    prefetch_seconds: float = 0.0  # and how long that may take
     relocation: Relocation | None = None  # what moves
 
 
@@ -112,7 +114,9 @@ class SlotTask(ABC):
             raise StateError(f"operator {self.operator!r}: a task got rows of several slots: {found.tolist()}")
         real = groups != MARKER
         rows = rows.filter(pa.array(real))
-        work = Work(self.routing.tokens.index(int(found[0])), Cache(self.head, lazy=self._moves.lazy))
+        budget = Budget(self.epoch.prefetch, self.epoch.prefetch_seconds)
+        cache = Cache(self.head, lazy=self._moves.lazy, budget=budget)
+        work = Work(self.routing.tokens.index(int(found[0])), cache)
         mine = frozenset(self.routing.groups_of(work.slot))
         if not mine and not self._moves.concerns(work.slot):
             return
@@ -129,8 +133,8 @@ class SlotTask(ABC):
         work.lap("snapshot")
         self._copy_beside(work, groups[real], mine)
         work.lap("prefetch")
-        work.report.accessed, work.report.restored = work.cache.accessed, work.cache.restored
-        work.report.restored_bytes = work.cache.restored_bytes
+        work.report.accessed, work.report.restored = cache.accessed, cache.restored
+        work.report.copied = budget.copied
         work.log.write(Storage(self.head.checkpoint), self.directory, work.report, content=self.comparable)
         yield from output
 
@@ -182,17 +186,20 @@ class SlotTask(ABC):
     def _late(
         self, work: Work, groups: npt.NDArray[np.int32], mine: frozenset[int], missed: set[int]
     ) -> frozenset[int]:
-        """The groups that are needed and cannot be brought within the budget; those with most rows are brought."""
+        """Bring groups that are needed, those with most rows first; gives those for which the budget does not do.
+
+        One is always brought, so that it comes to an end.
+        """
         found, counts = np.unique(groups, return_counts=True)
         rows = dict(zip(found.tolist(), counts.tolist(), strict=True))
         needed = sorted({*rows, *(self.epoch.due & mine), *missed}, key=lambda group: (-rows.get(group, 0), group))
-        spent, late = 0, set()
+        budget, late = work.cache.budget, set()
         for group in needed:
-            cost = work.cache.cost(group)
-            if cost and spent and spent + cost > self.epoch.prefetch:
-                late.add(group)
-            else:
-                spent += cost
+            if work.cache.must_come(group):
+                if budget.copied and budget.is_spent:
+                    late.add(group)
+                else:
+                    work.cache.bring(group)
         return frozenset(late)
 
     def _made_up(self, work: Work, missed: Deferred, now: frozenset[int]) -> list[pa.RecordBatch]:
@@ -210,13 +217,10 @@ class SlotTask(ABC):
         if (self.head.in_place or self._moves.lazy) and self.epoch.prefetch:
             first = dict.fromkeys(np.unique(groups).tolist())  # those that have rows
             wanted = [*first, *sorted(mine - first.keys())]
-            work.report.copied, left = work.cache.complete(wanted, self.epoch.prefetch)
+            left = work.cache.complete(wanted)
             absent = [group for group in wanted if self.head.changed[group] and not work.cache.is_here(group)]
-            budget = self.epoch.prefetch - work.cache.restored_bytes  # the rows may have needed some of it
-            came = work.cache.fetch(absent, budget) if budget > 0 else []
-            work.report.in_place = left + len(absent) - len(came)
-        fetch = self._moves.fetch.get(work.slot, ())
-        work.report.fetched = work.cache.fetch(fetch, self.epoch.prefetch)
+            work.report.in_place = left + len(absent) - len(work.cache.fetch(absent))
+        work.report.fetched = work.cache.fetch(self._moves.fetch.get(work.slot, ()))
 
     @abstractmethod
     def work(

@@ -50,6 +50,7 @@ def start(
     rows_per_arrow_batch: int = 100_000,
     restore_in_place: bool = False,
     prefetch_budget: int = 64 << 20,
+    prefetch_time: Duration = "250 milliseconds",
     snapshot_budget: int = 1 << 20,
     store_bytes_per_second: int = 0,
     on_join: str = "ignore",
@@ -71,7 +72,10 @@ def start(
         keep_epochs: how many committed epochs stay restorable.
         rows_per_arrow_batch: rows per batch between the JVM and Python.
         restore_in_place: read snapshots where they are instead of copying them first, where the store is a disk.
-        prefetch_budget: bytes that a slot copies per epoch of what it reads in place, until it has all.
+        prefetch_budget: bytes of state that a slot copies per epoch beside its work: what it reads in place, what it
+            will serve after a move, what it has lost.
+        prefetch_time: how long that may take in an epoch; whichever comes first. Rows whose state is not there by then
+            wait for it, on a cluster, and the epoch ends without them.
         snapshot_budget: bytes of snapshots that are written per epoch, besides a quarter of what is logged.
         store_bytes_per_second: read snapshots no faster than this, in each task; 0: as fast as the store is. For
             experiments with a store that is far away.
@@ -135,6 +139,7 @@ def start(
                 apart=on_cluster,
                 defers=on_cluster and not trigger.once,
                 prefetch_budget=prefetch_budget,
+                prefetch_time=micros(prefetch_time),
                 cut_deadline=micros(cut_deadline) / 1e6,
             ),
             clock=clock or _wall_clock,

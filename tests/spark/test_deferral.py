@@ -38,8 +38,13 @@ def without_epochs(rows: Counter[str]) -> Counter[str]:
     return found
 
 
+@pytest.mark.parametrize("bound", [{"prefetch_budget": 1}, {"prefetch_time": 0}], ids=["bytes", "time"])
 def test_groups_that_sit_epochs_out_go_through_them_later(
-    spark: SparkSession, undisturbed: dict[str, Counter[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bound: dict[str, int],
+    spark: SparkSession,
+    undisturbed: dict[str, Counter[str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     root, aside, jobs, known = str(tmp_path), [], list[ms.Job](), threading.Event()
     really = Places.briefing
@@ -58,7 +63,7 @@ def test_groups_that_sit_epochs_out_go_through_them_later(
             assert last is not None
             aside.append({id: sum(len(each.groups) for each in s.backlog) for id, s in last.operators.items()})
 
-    options: dict[str, Any] = {"store_bytes_per_second": 1 << 40, "prefetch_budget": 1}
+    options: dict[str, Any] = {"store_bytes_per_second": 1 << 40, **bound}
     with monkeypatch.context() as patched:
         patched.setattr(retention, "MAX_AGE", 1)
         patched.setattr(Places, "briefing", briefing)

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from midstream.state import cache as cache_module
+from midstream.state.budget import Budget
 from midstream.state.cache import Cache, discard_other_boots
 from midstream.state.lmdb_store import LmdbStore, close_environment
 from midstream.state.store import Version
@@ -127,7 +128,8 @@ class StateOfAJob(RuleBasedStateMachine):
     @rule(host=hosts, budget=st.sampled_from([1, 1 << 30]))
     def copy_what_is_read_in_place(self, host: str, budget: int) -> None:
         cache = self.driver.cache(self.host(host), in_place=True)
-        cache.complete(range(self.driver.groups), budget)
+        cache.budget = Budget(budget, 60.0)
+        cache.complete(range(self.driver.groups))
         if budget > 1 and os.path.isdir(cache.directory):
             pointers = [os.path.join(cache.directory, n) for n in os.listdir(cache.directory) if n.endswith(".current")]
             assert not [p for p in pointers if os.readlink(p).endswith(".base")]

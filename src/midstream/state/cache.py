@@ -23,6 +23,7 @@ import lmdb
 from midstream.errors import StateError
 from midstream.journal import Commit, Journal, OperatorState, SnapshotRef
 from midstream.state.backlog import Deferred
+from midstream.state.budget import Budget
 from midstream.state.changelog import Log
 from midstream.state.lmdb_store import LayeredStore, LmdbStore, close_environment
 from midstream.state.memory import MemoryStore
@@ -65,9 +66,9 @@ class Cache:
 
     head: Head
     lazy: bool = False  # groups that are not here are read where they are stored, if that can be
+    budget: Budget = field(default_factory=lambda: Budget(0, 0.0))  # for what is copied beside the work
     accessed: int = 0
     restored: int = 0
-    restored_bytes: int = 0
     directory: str = ""  # where the groups lie: apart for each job, each boot of the machine and each operator
     pending: dict[int, Entries] = field(default_factory=dict)  # group -> what this epoch has changed in it so far
     _logs: dict[str, Log] = field(default_factory=dict)
@@ -89,18 +90,16 @@ class Cache:
         """Whether there is a copy of a group; it may lack the last epochs."""
         return os.path.islink(self._pointer(group))
 
-    def cost(self, group: int) -> int:
-        """How many bytes must be read from the store before a group can be looked into."""
+    def must_come(self, group: int) -> bool:
+        """Whether a group has to be read from the store before it can be looked into."""
         if self.is_here(group) or (self._reads_in_place and Storage(self.head.checkpoint).is_local):
-            return 0
-        reference = self._snapshot_of(group)
-        return reference.size if reference is not None else 0
+            return False
+        return self._snapshot_of(group) is not None
 
     def bring_whole(self, group: int) -> None:
         """Take a group to the head of the committed history, all of it in a copy that is here."""
         store = self.bring(group)
         if isinstance(store, LayeredStore):
-            self.restored_bytes += os.path.getsize(store.base)
             self._flatten(group, store)
 
     def bring(self, group: int) -> GroupStore:
@@ -154,32 +153,26 @@ class Cache:
         Storage(self.head.checkpoint).upload(local, path)
         return group, SnapshotRef(version.epoch, version.commit, path, size, checksum)
 
-    def complete(self, groups: Iterable[int], budget: int) -> tuple[int, int]:
-        """Copy groups that are read in place, in the order given, until the budget is spent.
-
-        Gives the bytes copied, and how many groups are still read in place.
-        """
-        copied = left = 0
+    def complete(self, groups: Iterable[int]) -> int:
+        """Copy groups that are read in place, in this order, until the budget is spent; gives how many are left."""
+        left = 0
         for group in groups:
             pointer = self._pointer(group)
             if os.path.islink(pointer) and os.readlink(pointer).endswith(IN_PLACE):
-                if copied >= budget:
+                if self.budget.is_spent:
                     left += 1
-                    continue
-                store = self.bring(group)
-                if isinstance(store, LayeredStore):
-                    copied += os.path.getsize(store.base)
-                    self._flatten(group, store)
-        return copied, left
+                else:
+                    self.bring_whole(group)
+        return left
 
-    def fetch(self, groups: Iterable[int], budget: int) -> list[int]:
-        """Bring groups that another place serves, in the order given, until the budget is spent; gives those here.
+    def fetch(self, groups: Iterable[int]) -> list[int]:
+        """Bring groups in the order given, until the budget is spent; gives those that are here.
 
         One that is here already costs nothing of it: it only follows along.
         """
-        before, fetched = self.restored_bytes, []
+        fetched = []
         for group in groups:
-            if self.restored_bytes - before >= budget and not self.is_here(group):
+            if self.budget.is_spent and not self.is_here(group):
                 continue
             self.bring_whole(group)
             fetched.append(group)
@@ -241,7 +234,6 @@ class Cache:
                     store = LayeredStore(where, path + IN_PLACE + ".layer")
                 else:
                     self._download(storage, reference, path)
-                    self.restored_bytes += reference.size
                     if checksum_of(path) != (reference.checksum, reference.size):
                         os.unlink(path)
                         raise ValueError("its checksum does not match")
@@ -256,13 +248,15 @@ class Cache:
 
     def _download(self, storage: Storage, reference: SnapshotRef, path: str) -> None:
         begun = time.monotonic()
-        storage.download(reference.path, path)
-        if self.head.bytes_per_second:
-            time.sleep(max(reference.size / self.head.bytes_per_second - (time.monotonic() - begun), 0.0))
+        with self.budget.copying(reference.size):
+            storage.download(reference.path, path)
+            if self.head.bytes_per_second:
+                time.sleep(max(reference.size / self.head.bytes_per_second - (time.monotonic() - begun), 0.0))
 
     def _flatten(self, group: int, store: LayeredStore) -> LmdbStore:
         name = self._new_name(group)
-        full = store.flatten(os.path.join(self.directory, name))
+        with self.budget.copying(os.path.getsize(store.base)):
+            full = store.flatten(os.path.join(self.directory, name))
         self._switch(group, name)
         return full
 

@@ -37,13 +37,12 @@ class Report(msgspec.Struct, kw_only=True):
     content: int = 0  # a checksum of keys and values: the same for every attempt of a deterministic task
     place: str = ""  # the executor, on a cluster
     accessed: int = 0  # groups that were looked into
-    restored: int = 0  # of them, those that had to be restored, and how many bytes that was
-    restored_bytes: int = 0
+    restored: int = 0  # of them, those that had to be restored
     fetched: list[int] = []  # groups of another slot that are here now, up to the epoch before
     in_place: int = 0  # groups that are read where they are stored
     deferred: Deferred | None = None  # what was put aside
     caught_up: list[int] = []  # groups that have made up for all they had missed
-    copied: int = 0  # bytes of groups that were read in place
+    copied: int = 0  # bytes of state that came from the durable store
     times: dict[str, float] = {}  # seconds per part of the task
 
 

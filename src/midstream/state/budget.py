@@ -1,0 +1,45 @@
+"""What a task may spend in an epoch on copying state: bytes and seconds, whichever comes to an end first.
+
+Bytes bound what a fast store can fill a disk with, seconds what a slow one adds to the latency of the epoch.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class Budget:
+    """Counts what copying has cost; it is the caller who stops.
+
+    >>> budget = Budget(bytes=100, seconds=60)
+    >>> with budget.copying(70):
+    ...     pass
+    >>> budget.is_spent
+    False
+    >>> with budget.copying(70):
+    ...     pass
+    >>> budget.is_spent, budget.copied
+    (True, 140)
+    """
+
+    bytes: int
+    seconds: float
+    copied: int = 0
+    _took: float = 0.0
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether nothing more is to be copied in this epoch."""
+        return self.copied >= self.bytes or self._took >= self.seconds
+
+    @contextmanager
+    def copying(self, size: int) -> Iterator[None]:
+        """Count the bytes, and the time that what is done meanwhile takes."""
+        started = time.perf_counter()
+        yield
+        self._took += time.perf_counter() - started
+        self.copied += size
