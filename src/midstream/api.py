@@ -32,10 +32,11 @@ from midstream.functions import map_of as map
 from midstream.handle import Modification, ModificationError
 from midstream.job import Job, Status
 from midstream.modification import Cut, Phase
-from midstream.operators import key_by, map_arrow, transform, union, watermark
+from midstream.operators import key_by, map_arrow, transform, union, watermark, window
 from midstream.places import MoveStatus, SlotState, SlotStatus
 from midstream.relocation import drain, move, rebalance, rescale
 from midstream.shadow import Shadow
+from midstream.windows import sliding, tumbling
 
 __all__ = [
     "Aggregator",
@@ -91,12 +92,15 @@ __all__ = [
     "replace",
     "rescale",
     "sinks",
+    "sliding",
     "sources",
     "strategies",
     "sum",
     "transform",
+    "tumbling",
     "tune",
     "union",
     "value",
     "watermark",
+    "window",
 ]

@@ -17,6 +17,7 @@ from midstream.errors import PlanError
 from midstream.functions import KeyedFunction
 from midstream.plan import AggregateSpec, AnyOperator, Plan
 from midstream.sources.given import given
+from midstream.windows import Window
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -189,6 +190,10 @@ class Stream:
             raise PlanError(f"key_by on {self.id!r} needs at least one column")
         return KeyedStream(self.flow, self.id, columns)
 
+    def window(self, window: Window) -> WindowedStream:
+        """Put all rows into windows of event time: `ms.tumbling(...)` or `ms.sliding(...)`."""
+        return WindowedStream(self.flow, self.id, (), window)
+
     def sink(self, id: str, sink: Sink) -> None:
         """Write the rows of this stream somewhere."""
         self._then(operators.sink(sink, id=id))
@@ -226,3 +231,55 @@ class KeyedStream:
         """Keep declared aggregates per key, and give out the new values of the keys that had rows in an epoch."""
         operator = operators.key_by(*self.keys).aggregate(slots=slots, id=id, **aggregates)
         return Stream(self.flow, self.input)._then(operator)
+
+    def window(self, window: Window) -> WindowedStream:
+        """Put the rows of a key into windows of event time: `ms.tumbling(...)` or `ms.sliding(...)`."""
+        return WindowedStream(self.flow, self.input, self.keys, window)
+
+
+@dataclass(frozen=True, slots=True)
+class WindowedStream:
+    """A stream in windows of event time, by a key or over all rows."""
+
+    flow: Flow
+    input: str
+    keys: tuple[str, ...]
+    window: Window
+
+    def aggregate(
+        self, id: str, *, lateness: Duration = 0, emit: str = "watermark", slots: int = 0, **aggregates: AggregateSpec
+    ) -> Windowed:
+        """Keep declared aggregates per window: the key, `window_start`, `window_end`, and the results.
+
+        Promised: a window holds `[start, start + size)`, starts at a multiple of its slide, and comes out once the
+        watermark has reached its end. A row that comes later is in `.late`, and counted in the progress report.
+        Not promised: an order of windows that close in one epoch.
+
+        Args:
+            id: of the operator.
+            lateness: how long after its end a window still takes rows; each epoch that brings some gives it out again.
+            emit: "watermark", or "update": give out windows in every epoch that changes them, not when they close.
+            slots: how many tasks share the keys.
+            aggregates: such as `n=ms.count()`.
+        """
+        made = operators.Windows(self.keys, self.window).aggregate(
+            lateness=lateness, emit=emit, slots=slots, id=id, **aggregates
+        )
+        Stream(self.flow, self.input)._then(made)
+        return Windowed(self.flow, id, self.input)
+
+
+@dataclass(frozen=True, slots=True)
+class Windowed(Stream):
+    """What windows give out."""
+
+    input: str
+
+    @property
+    def late(self) -> Stream:
+        """The rows that came too late, or have no event time, with the reason in the column `late_reason`."""
+        id = f"{self.id}.late"
+        known = [operator.id for operator in self.flow.plan().operators]
+        if id in known:
+            return Stream(self.flow, id)
+        return self.flow._add(p.Late(id=id, inputs=(self.input,), of=self.id))

@@ -23,11 +23,11 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "api cli __main__ web demo bench nexmark testing live cluster ingest",
         "job starting modifications handle watching query flow java sessions",
         "engine attempt briefing placement places anchor shadow records reporting rehearsal validation savepoint",
-        "dataflow resolve deadline housekeeping failures slot aggregate_task function_task",
+        "dataflow resolve deadline housekeeping failures slot aggregate_task window_task function_task",
         "state place sinks sources journal storage metrics aggregation retention",
         "coordinator modification feeds",
         "operators changes relocation planfile plan functions aggregates code",
-        "migration seats balance routing events errors durations",
+        "migration windows seats balance routing events errors durations",
     )
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}  # {module: 0 is the highest}
