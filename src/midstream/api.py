@@ -31,11 +31,13 @@ from midstream.functions import list_of as list
 from midstream.functions import map_of as map
 from midstream.handle import Modification, ModificationError
 from midstream.job import Job, Status
+from midstream.joins import between
 from midstream.modification import Cut, Phase
 from midstream.operators import key_by, map_arrow, transform, union, watermark
 from midstream.places import MoveStatus, SlotState, SlotStatus
 from midstream.relocation import drain, move, rebalance, rescale
 from midstream.shadow import Shadow
+from midstream.windows import tumbling
 
 __all__ = [
     "Aggregator",
@@ -68,6 +70,7 @@ __all__ = [
     "aggregated",
     "approx_distinct",
     "available_now",
+    "between",
     "branch",
     "count",
     "drain",
@@ -95,6 +98,7 @@ __all__ = [
     "strategies",
     "sum",
     "transform",
+    "tumbling",
     "tune",
     "union",
     "value",
