@@ -31,6 +31,7 @@ from midstream.functions import list_of as list
 from midstream.functions import map_of as map
 from midstream.handle import Modification, ModificationError
 from midstream.job import Job, Status
+from midstream.joins import between
 from midstream.modification import Cut, Phase
 from midstream.operators import key_by, map_arrow, transform, union, watermark, window
 from midstream.places import MoveStatus, SlotState, SlotStatus
@@ -69,6 +70,7 @@ __all__ = [
     "aggregated",
     "approx_distinct",
     "available_now",
+    "between",
     "branch",
     "count",
     "drain",

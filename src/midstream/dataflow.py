@@ -201,6 +201,7 @@ class Dataflow:
                 stages=keyed.stages,
                 order_by=operator.order_by,
                 key_schema=_serialised(arrow_schema(keyed.keys)),
+                event_time=keyed.event_time,
             )
         query = _placement(rows, operator, keyed, run, columns, combine=combine, markers=markers)
         return self.spark.sql(query).mapInArrow(task, self.resolved.schemas[operator.id])

@@ -49,6 +49,20 @@ def micros(duration: Duration) -> int:
     raise ValueError(f"not a length of time: {duration!r}; write for example '10 seconds', '5 min' or 2.5")
 
 
+def signed_micros(duration: Duration) -> int:
+    """Turn a length of time that may lie in the past into microseconds.
+
+    >>> signed_micros("-5 minutes"), signed_micros(-2), signed_micros("1 second")
+    (-300000000, -2000000, 1000000)
+    """
+    if isinstance(duration, str):
+        text = duration.strip()
+        return -micros(text[1:]) if text.startswith("-") else micros(text)
+    if isinstance(duration, timedelta):
+        return duration // timedelta(microseconds=1)
+    return -micros(-duration) if duration < 0 else micros(duration)
+
+
 def _not_negative(found: int, duration: Duration) -> int:
     if found < 0:
         raise ValueError(f"a length of time cannot be negative: {duration!r}")

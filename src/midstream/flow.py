@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from midstream.job import Job
+    from midstream.joins import Between
     from midstream.sinks.base import Sink
 
 
@@ -194,6 +195,10 @@ class Stream:
         """Put all rows into windows of event time: `ms.tumbling(...)` or `ms.sliding(...)`."""
         return WindowedStream(self.flow, self.id, (), window)
 
+    def deduplicate(self, id: str, *columns: str, within: Duration) -> Stream:
+        """Drop rows that repeat the columns of another one; see `KeyedStream.deduplicate`."""
+        return self.key_by(*columns).deduplicate(id, within=within)
+
     def sink(self, id: str, sink: Sink) -> None:
         """Write the rows of this stream somewhere."""
         self._then(operators.sink(sink, id=id))
@@ -235,6 +240,49 @@ class KeyedStream:
     def window(self, window: Window) -> WindowedStream:
         """Put the rows of a key into windows of event time: `ms.tumbling(...)` or `ms.sliding(...)`."""
         return WindowedStream(self.flow, self.input, self.keys, window)
+
+    def deduplicate(self, id: str, *, within: Duration, slots: int = 0) -> Stream:
+        """Let the first row of a key in a span of event time pass, and drop the others.
+
+        A row is dropped if one of its key that passed lies less than `within` before or after it; what passed is
+        forgotten when the watermark is `within` past it. Without an event time the clock of the epochs counts.
+        Not promised: that the earliest row passes, where it arrives in a later epoch than another.
+
+            clicks.key_by("click_id").deduplicate("once", within="1 hour")
+        """
+        operator = operators.key_by(*self.keys).deduplicate(within=within, slots=slots, id=id)
+        return Stream(self.flow, self.input)._then(operator)
+
+    def join(
+        self,
+        id: str,
+        other: KeyedStream,
+        *,
+        how: str = "inner",
+        within: Between | Window | None = None,
+        ttl: Duration | None = None,
+        slots: int = 0,
+    ) -> Stream:
+        """Put rows of this stream (left) and of another (right) together where their keys are equal.
+
+        Gives the key columns, named as on the left, then the other columns of the left, then those of the right.
+        Promised: each pair once, duplicates counted; rows without a match once the watermark proves that there is none.
+        Not promised: that a late row meets a row that has been dropped already.
+
+            orders.key_by("customer").join("paid", payments.key_by("payer"), within=ms.between("0 s", "1 hour"))
+
+        Args:
+            id: of the operator that keeps the state; `id.left`, `id.right` and `id.rows` prepare its rows.
+            other: the right side, in the same flow.
+            how: "inner", "left", "right" or "full".
+            within: `ms.between(lower, upper)`: right time less left time; `ms.tumbling(size)`: both in one window.
+                Both sides need `with_watermark`. Without it every pair comes out, however far apart.
+            ttl: where there is no `within`: how long a row is kept, by the clock of the epochs; else for ever.
+            slots: number of slots.
+        """
+        from midstream.joins import join
+
+        return join(self, other, id=id, how=how, within=within, ttl=ttl, slots=slots)
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,7 @@ class FunctionTask(SlotTask):
     stages: tuple[Stage, ...]  # the forms of the state, newest first
     order_by: tuple[str, ...]
     key_schema: bytes
+    event_time: str | None = None  # the column that has it
 
     def work(
         self, work: Work, rows: pa.RecordBatch, groups: npt.NDArray[np.int32], owned: frozenset[int]
@@ -46,6 +47,8 @@ class FunctionTask(SlotTask):
         codec = KeyCodec(pa.ipc.read_schema(pa.py_buffer(self.key_schema)))
         output = _Output(self.operator, self.output_schema())
         sorting = self._sorting(rows)
+        names = _names(rows)
+        time_at = names.index(self.event_time) if self.event_time in names else None
         rows, groups = rows.take(pa.array(sorting)), groups[sorting]
         arranged = codec.arrange([rows.column(key) for key in self.keys], groups)
         values = list(_as_tuples(rows.take(pa.array(arranged.order))))
@@ -62,7 +65,7 @@ class FunctionTask(SlotTask):
             work.lap("apply")
             with store.reader() as reader:
                 state = GroupState(form, reader, self.epoch.clock)
-                context = self._context(state)
+                context = self._context(state, time_at)
                 function._state = state
                 start, stop = spans.get(group, (0, 0))
                 state.prefetch(arranged.keys[start:stop])
@@ -99,10 +102,11 @@ class FunctionTask(SlotTask):
             output.add(function.on_timer(key, timer, context))
             state.release()
 
-    def _context(self, state: GroupState) -> Context:
+    def _context(self, state: GroupState, time_at: int | None) -> Context:
         epoch = self.epoch
         watermark = None if epoch.watermark is None else moment_of(epoch.watermark)
-        return Context(epoch.epoch, moment_of(epoch.clock), watermark, f"{epoch.seed}/{self.operator}", state)
+        seed = f"{epoch.seed}/{self.operator}"
+        return Context(epoch.epoch, moment_of(epoch.clock), watermark, seed, state, time_at)
 
     def _sorting(self, rows: pa.RecordBatch) -> npt.NDArray[np.intp]:
         if self.order_by:
@@ -119,8 +123,13 @@ def _spans(groups: npt.NDArray[np.int32]) -> dict[int, tuple[int, int]]:
     return {int(groups[a]): (a, b) for a, b in pairwise(edges) if b > a}
 
 
+def _names(rows: pa.RecordBatch) -> list[str]:
+    """The columns that the user knows."""
+    return [name for name in rows.schema.names if name not in _HIDDEN]
+
+
 def _as_tuples(rows: pa.RecordBatch) -> Iterator[Any]:
-    names = [name for name in rows.schema.names if name not in _HIDDEN]
+    names = _names(rows)
     row = namedtuple("Row", names, rename=True)  # type: ignore[misc]
     return map(row._make, zip(*(rows.column(name).to_pylist() for name in names), strict=True))
 

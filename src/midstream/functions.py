@@ -123,15 +123,24 @@ class Context:
     Not promised: `now` is the epoch's clock, not the wall clock of the executor.
     """
 
-    __slots__ = ("_random", "_seed", "_timers", "epoch", "key", "now", "watermark")
+    __slots__ = ("_random", "_seed", "_time_at", "_timers", "epoch", "key", "now", "watermark")
 
-    def __init__(self, epoch: int, now: datetime, watermark: datetime | None, seed: str, timers: TimerState) -> None:
+    def __init__(
+        self,
+        epoch: int,
+        now: datetime,
+        watermark: datetime | None,
+        seed: str,
+        timers: TimerState,
+        time_at: int | None = None,  # which column of a row has its event time
+    ) -> None:
         self.epoch = epoch
         self.now = now
         self.watermark = watermark
         self.key: Any = None
         self._seed = seed
         self._timers = timers
+        self._time_at = time_at
         self._random: tuple[Any, random.Random] | None = None
 
     @property
@@ -140,6 +149,15 @@ class Context:
         if self._random is None or self._random[0] != self.key:
             self._random = (self.key, random.Random(f"{self._seed}/{self.key!r}"))
         return self._random[1]
+
+    @property
+    def has_event_time(self) -> bool:
+        """Whether rows have an event time: `with_watermark` stands above, and its column is still there."""
+        return self._time_at is not None
+
+    def event_time(self, row: Any) -> datetime | None:
+        """Give the event time of a row, `None` if it has none."""
+        return None if self._time_at is None else row[self._time_at]
 
     def set_event_timer(self, at: datetime) -> None:
         """Call `on_timer` once the watermark has reached `at`; setting the same timer twice is setting it once."""
@@ -203,6 +221,10 @@ class KeyedFunction:
             found.update((n, d) for n, d in vars(base).items() if isinstance(d, StateDeclaration))
         return found
 
+    def declared(self) -> dict[str, StateDeclaration]:
+        """List the state of this one function; a function whose types are known late overrides it."""
+        return type(self).declarations()
+
 
 def state_fields(function: KeyedFunction) -> tuple[StateField, ...]:
     """Describe a function's declared state as plain data for the plan."""
@@ -217,5 +239,5 @@ def state_fields(function: KeyedFunction) -> tuple[StateField, ...]:
             default=getattr(declared, "default", None),
             ttl=declared.ttl,
         )
-        for name, declared in type(function).declarations().items()
+        for name, declared in function.declared().items()
     )

@@ -16,6 +16,7 @@ import msgspec
 
 from midstream import plan as p
 from midstream.code import capture
+from midstream.deduplication import Deduplicate
 from midstream.durations import Duration, micros
 from midstream.errors import PlanError
 from midstream.functions import KeyedFunction, state_fields
@@ -92,6 +93,10 @@ class Keys:
             order_by=(order_by,) if isinstance(order_by, str) else tuple(order_by),
             slots=slots,
         )
+
+    def deduplicate(self, *, within: Duration, slots: int = 0, id: str = "") -> p.Process:
+        """The first row of a key in a span of time; see `KeyedStream.deduplicate`."""
+        return self.process(Deduplicate(within), schema="", slots=slots, id=id)
 
     def aggregate(self, *, slots: int = 0, id: str = "", **aggregates: AggregateSpec) -> p.Aggregate:
         """Declared aggregates; see `KeyedStream.aggregate`."""

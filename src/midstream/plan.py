@@ -91,7 +91,7 @@ class Process(Operator, frozen=True, kw_only=True, tag="process"):
 
     code: Code
     keys: tuple[str, ...]
-    schema: str
+    schema: str  # DDL of what it yields; "": that of its input
     state: tuple[StateField, ...] = ()
     order_by: tuple[str, ...] = ()
     slots: int = 0  # 0: as many as the cluster has cores

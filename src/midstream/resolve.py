@@ -39,9 +39,9 @@ LATE_REASON = "late_reason"
 # nodes whose meaning would silently become "per epoch", and what to use instead
 _PER_EPOCH = {
     "Aggregate": "use key_by(...).aggregate(...)",
-    "Deduplicate": "use key_by(...).process(...) with a value state that remembers what was seen",
-    "DeduplicateWithinWatermark": "use key_by(...).process(...) with a value state that remembers what was seen",
-    "Distinct": "use key_by(...).process(...) with a value state that remembers what was seen",
+    "Deduplicate": "use deduplicate(id, *columns, within=...)",
+    "DeduplicateWithinWatermark": "use deduplicate(id, *columns, within=...)",
+    "Distinct": "use deduplicate(id, *columns, within=...)",
     "Window": "use key_by(...).process(...)",
     "Sort": "an unbounded stream has no order; sort in the consumer of the sink",
     "GlobalLimit": "an unbounded stream has no first rows; use key_by(...).process(...) with a count",
@@ -98,6 +98,11 @@ class ResolutionError(PlanError):
 def resolve(spark: SparkSession, plan: p.Plan) -> Resolved:
     """Validate a plan and work out all schemas."""
     p.check(plan)
+    return worked_out(spark, plan)
+
+
+def worked_out(spark: SparkSession, plan: p.Plan) -> Resolved:
+    """Work out the schemas of a plan that may lack its end yet; inputs must stand before their consumers."""
     found = Resolved(plan, {}, {}, {})
     for operator in plan.operators:
         inputs = [found.schemas[id] for id in operator.inputs]
@@ -254,7 +259,7 @@ def _keyed(
                 )
             keys = StructType([StructField("_pane", LongType()), *keys])
     else:
-        output = parse_schema(operator.schema, f"process {operator.id!r}")
+        output = _processed(operator, schema)
         stages = _stages(operator)
     layout = _layout(operator, keys, compiled)
     base = stages[0].base if stages else 0
@@ -275,7 +280,7 @@ def _layout(operator: p.Process | p.Aggregate, keys: StructType, compiled: Compi
 
 def _keyed_output(operator: p.Process | p.Aggregate, keyed: Keyed) -> StructType:
     if isinstance(operator, p.Process):
-        return parse_schema(operator.schema, f"process {operator.id!r}")
+        return _processed(operator, keyed.input)
     assert keyed.compiled is not None
     return _aggregated(operator, StructType([keyed.input[key] for key in operator.keys]), keyed.compiled)
 
@@ -288,6 +293,10 @@ def _aggregated(operator: p.Aggregate, keys: StructType, compiled: Compiled) -> 
     if clash:
         raise PlanError(f"window {operator.id!r}: the name {clash[0]!r} is that of a result already; rename the column")
     return StructType([*keys, *(StructField(name, TimestampType(), False) for name in bounds), *results])
+
+
+def _processed(operator: p.Process, input: StructType) -> StructType:
+    return parse_schema(operator.schema, f"process {operator.id!r}") if operator.schema else input
 
 
 def _stages(operator: p.Process) -> tuple[Stage, ...]:

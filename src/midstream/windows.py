@@ -31,6 +31,11 @@ class Window:
     slide: int
 
     @property
+    def is_tumbling(self) -> bool:
+        """Whether every moment is in one window."""
+        return self.size == self.slide
+
+    @property
     def pane(self) -> int:
         """How long a pane is."""
         return math.gcd(self.size, self.slide)

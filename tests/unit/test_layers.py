@@ -21,12 +21,12 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
     frozenset(names.split())
     for names in (
         "api cli __main__ web demo bench nexmark testing live cluster ingest",
-        "job starting modifications handle watching query flow java sessions",
+        "job starting modifications handle watching query flow joins java sessions",
         "engine attempt briefing placement places anchor shadow records reporting rehearsal validation savepoint",
-        "dataflow resolve deadline housekeeping failures slot aggregate_task window_task function_task",
+        "dataflow resolve deadline housekeeping failures slot aggregate_task window_task function_task join_function",
         "state place sinks sources journal storage metrics aggregation retention",
         "coordinator modification feeds",
-        "operators changes relocation planfile plan functions aggregates code",
+        "operators changes relocation planfile plan functions aggregates deduplication code",
         "migration windows seats balance routing events errors durations",
     )
 )
