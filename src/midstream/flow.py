@@ -316,6 +316,17 @@ class WindowedStream:
         Stream(self.flow, self.input)._then(made)
         return Windowed(self.flow, id, self.input)
 
+    def top(self, id: str, n: int = 1, *, by: str, ties: bool = True, slots: int = 0) -> Stream:
+        """Give out the rows with the greatest `by` of each window, when it closes: all columns, and the bounds.
+
+        With ties, more than `n` rows come out where several are equal; without, those whose other columns come first.
+        Not promised: that rows that come too late are seen anywhere; they are dropped.
+        """
+        from midstream.ranking import top
+
+        rows = Stream(self.flow, self.input)
+        return top(rows, self.keys, self.window, id=id, n=n, by=by, ties=ties, slots=slots)
+
 
 @dataclass(frozen=True, slots=True)
 class Windowed(Stream):
@@ -331,3 +342,12 @@ class Windowed(Stream):
         if id in known:
             return Stream(self.flow, id)
         return self.flow._add(p.Late(id=id, inputs=(self.input,), of=self.id))
+
+    def top(self, id: str, n: int = 1, *, by: str, ties: bool = True, slots: int = 0) -> Stream:
+        """Give out, of all keys, the windows with the greatest `by`: `counts.top("hottest", 3, by="n")`.
+
+        With ties, more than `n` come out where several are equal; without, those whose other columns come first.
+        """
+        from midstream.ranking import top
+
+        return top(self, (), None, id=id, n=n, by=by, ties=ties, slots=slots)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from pyspark.sql import SparkSession
 
 import midstream as ms
 from midstream import testing
-from tests.windowing import SCHEMA, Naive, cut, rows_of, some_events
+from tests.windowing import SCHEMA, START, Naive, cut, rows_of, some_events
 
 AGGREGATES = {"n": ms.count(), "total": ms.sum("price"), "best": ms.max("price")}
 SHAPES = {"tumbling": (10, 10), "sliding": (10, 2), "uneven": (10, 4)}
@@ -91,3 +92,50 @@ def test_windows_go_on_after_crashes(spark: SparkSession) -> None:
     found = testing.run(spark, build, end_of_input=True, rows=testing.batches(SCHEMA, *faults))
     assert found.crashes == 2
     assert Counter(map(utc, found.rows("out"))) == expected(Naive(10, 2, delay=5), lists)[0]
+
+
+@pytest.mark.parametrize("size", [9, 200])
+def test_the_top_of_a_window_is_what_sorting_all_of_it_gives(spark: SparkSession, size: int) -> None:
+    events = some_events(seed=21, count=90)
+    lists = cut(events, size)
+
+    def build(flow: ms.Flow, rows: ms.Stream) -> None:
+        timed = rows.with_watermark("ts", "5 seconds")
+        counts = timed.key_by("user").window(ms.sliding(10, 2)).aggregate("counts", n=ms.count())
+        counts.top("busiest", 2, by="n").sink("busiest.out", ms.sinks.memory())
+        timed.window(ms.tumbling(10)).top("best", 1, by="price").sink("best.out", ms.sinks.memory())
+        timed.key_by("user").window(ms.sliding(10, 5)).top("two", 2, by="price").sink("two.out", ms.sinks.memory())
+        timed.window(ms.tumbling(10)).top("one", 1, by="price", ties=False).sink("one.out", ms.sinks.memory())
+
+    found = testing.run(spark, build, end_of_input=True, rows=testing.batches(SCHEMA, *map(rows_of, lists)))
+    counted = Counter[Any]()
+    for user, _, at in events:
+        counted.update((user, start) for start in Naive(10, 2).windows(at or 0.0))
+    busiest = [(*utc((user, *bounds(start, 10))), n) for (user, start), n in leading(counted.items(), 2, per=1)]
+    assert Counter(map(utc, found.rows("busiest.out"))) == Counter(busiest)
+    assert Counter(map(utc, found.rows("best.out"))) == raw_top(events, 10, 10, 1, keyed=False)
+    assert Counter(map(utc, found.rows("two.out"))) == raw_top(events, 10, 5, 2, keyed=True)
+    ones = Counter(map(utc, found.rows("one.out")))
+    assert not ones - raw_top(events, 10, 10, 1, keyed=False)
+    assert len(ones) == ones.total() == len({row[-1] for row in raw_top(events, 10, 10, 1, keyed=False)})
+
+
+def bounds(start: int, size: int) -> tuple[Any, Any]:
+    return START + timedelta(seconds=start), START + timedelta(seconds=start + size)
+
+
+def leading(items: Any, n: int, per: int) -> list[Any]:
+    """The items with at most n - 1 greater ones among those of their window."""
+    items = list(items)
+    return [one for one in items if sum(o[0][per] == one[0][per] and o[1] > one[1] for o in items) < n]
+
+
+def raw_top(events: list[Any], size: int, slide: int, n: int, *, keyed: bool) -> Counter[Any]:
+    placed = [(event, start) for event in events for start in Naive(size, slide).windows(event[2])]
+    found = Counter[Any]()
+    for event, start in placed:
+        rivals = [e for e, s in placed if s == start and (not keyed or e[0] == event[0])]
+        worth = -1000 if event[1] is None else event[1]
+        if sum((-1000 if rival[1] is None else rival[1]) > worth for rival in rivals) < n:
+            found[(*utc(rows_of([event])[0]), *bounds(start, size))] += 1
+    return found
