@@ -76,7 +76,8 @@ def test_an_earlier_result_is_replaced(made: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        (("--out", "."), "is not empty, and was not made by this command"),
+        (("--out", "."), "holds letter, which was not made by this command"),
+        (("--out", "../added"), "holds notes, which was not made by this command"),
         (("--out", "letter"), "is a file; name a directory"),
         (("--out", "new", "--out-of-order", "953"), "must not be a multiple of 953"),
         (("--out", "new", "--seed", str(1 << 63)), "must be in [0, 2^63)"),
@@ -87,10 +88,14 @@ def test_an_earlier_result_is_replaced(made: Path) -> None:
 def test_what_cannot_be_made_is_refused_before_anything_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], complaint: str
 ) -> None:
-    (tmp_path / "letter").write_text("dear")
-    monkeypatch.chdir(tmp_path)
+    here, added = tmp_path / "here", tmp_path / "added"  # the second is one of ours, with something more
+    for directory, names in ((here, ("letter",)), (added, ("_nexmark.json", "person", "notes"))):
+        directory.mkdir()
+        for name in names:
+            (directory / name).touch()
+    monkeypatch.chdir(here)
     code, _, errors = generate(*options)
     assert code != 0
     assert complaint in errors
     assert "Traceback" not in errors
-    assert [entry.name for entry in tmp_path.iterdir()] == ["letter"]
+    assert sorted(entry.name for entry in tmp_path.glob("*/*")) == ["_nexmark.json", "letter", "notes", "person"]

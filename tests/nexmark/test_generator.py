@@ -250,6 +250,24 @@ def test_events_come_out_of_a_stream_as_out_of_a_batch(spark: SparkSession, tmp_
     assert found == Counter(generator.bids(spark.range(500), config).collect())
 
 
+@pytest.mark.parametrize("shared", [True, False], ids=["one source", "a source each"])
+def test_the_kinds_of_event_advance_together(spark: SparkSession, tmp_path: Path, shared: bool) -> None:
+    seen: list[tuple[int, ...]] = []
+
+    def note(batch: DataFrame, _: int) -> None:
+        counts = Counter(row.kind for row in batch.collect())
+        seen.append(tuple(counts[kind] for kind in generator.TABLES))
+
+    ids = [generator.bounded(spark, tmp_path / "slices", 250, 100) for _ in generator.TABLES]
+    person, auction, bid = (
+        make(ids[0] if shared else mine, Config()).selectExpr(f"'{kind}' as kind")
+        for mine, (kind, make) in zip(ids, generator.TABLES.items(), strict=True)
+    )
+    query = person.union(auction).union(bid).writeStream.foreachBatch(note).trigger(availableNow=True)
+    query.option("checkpointLocation", str(tmp_path / "checkpoint")).start().awaitTermination(120)
+    assert seen == [(2, 6, 92), (2, 6, 92), (1, 3, 46)]
+
+
 def test_a_live_stream_counts_from_zero(spark: SparkSession) -> None:
     stream = generator.bids(generator.live(spark, 1000), Config())
     assert stream.isStreaming

@@ -29,10 +29,10 @@ ABOUT = "_nexmark.json"  # says that a directory is ours, and what events it hol
 def generate(events: int, seed: int, out: Path, out_of_order: int, events_per_second: int) -> None:
     """Write events as Parquet into a directory, which appears whole or not at all.
 
-    An earlier result of this command is replaced, and only once the new one is there. Any other directory that is not
-    empty is refused. Ctrl-C leaves everything as it was.
+    An earlier result of this command is replaced, and only once the new one is there. A directory with anything else in
+    it is refused. Ctrl-C leaves everything as it was.
 
-    Not promised: a clean-up after SIGKILL; a directory `.NAME.PID.partial` may then stay beside the result.
+    Not promised: a clean-up after SIGTERM or SIGKILL; a directory `.NAME.PID.partial` may then stay beside the result.
     """
     config = generator.Config(seed=seed, out_of_order=out_of_order, events_per_second=events_per_second)
     named, out = out, Path(os.path.abspath(out))
@@ -53,12 +53,16 @@ def generate(events: int, seed: int, out: Path, out_of_order: int, events_per_se
 
 
 def _check_place(out: Path) -> None:
-    if not out.exists() or (out / ABOUT).is_file():
+    if not out.exists():
         return
     if not out.is_dir():
         raise PlanError(f"{out} is a file; name a directory")
-    if any(out.iterdir()):
-        raise PlanError(f"{out} is not empty, and was not made by this command: it is left as it is; name another one")
+    entries = {entry.name for entry in out.iterdir()}
+    foreign = entries - {ABOUT, *generator.TABLES} if ABOUT in entries else entries
+    if foreign:
+        raise PlanError(
+            f"{out} holds {min(foreign)}, which was not made by this command: it is left as it is; name another one"
+        )
 
 
 @contextmanager
