@@ -144,6 +144,60 @@ def modify(
     bench_modify.run(rate=rate, keys=keys, seconds=seconds, rounds=rounds, json=json)
 
 
+Query = Annotated[str, typer.Argument(help="q0 to q8.")]
+Events = Annotated[int, typer.Option(help="How many events: persons, auctions and bids.", min=1)]
+Seed = Annotated[int, typer.Option(help="Another seed gives other events.", min=0)]
+RowsPerEpoch = Annotated[int, typer.Option(help="Events in an epoch, 0: all in one.", min=0)]
+OutOfOrder = Annotated[int, typer.Option(help="Mix events in groups of this many, 1: in order.", min=1)]
+PerSecond = Annotated[int, typer.Option(help="Events per second of their own time.", min=1)]
+Slots = Annotated[int, typer.Option(help="Tasks that share the keys, 0: one for each core.", min=0)]
+
+
+@nexmark.command("run")
+def nexmark_run(
+    query: Query,
+    out: Annotated[Path, typer.Option(help="Directory for the results, as Parquet.")],
+    checkpoint: Annotated[Path, typer.Option(help="Directory of the job; run again with it to go on.")],
+    events: Events = 100_000,
+    seed: Seed = 0,
+    rows_per_epoch: RowsPerEpoch = 10_000,
+    out_of_order: OutOfOrder = 1,
+    events_per_second: PerSecond = 1_000,
+    slots: Slots = 0,
+    modify: Annotated[
+        Path | None, typer.Option(help="Python file with changes(epoch): what to modify after an epoch, a list.")
+    ] = None,
+) -> None:
+    """Run a query over events that end, close its windows, and write the results.
+
+    Killed, it goes on where it was when it is run again with the same options.
+    """
+    from midstream.nexmark import command, generator, running
+
+    config = generator.Config(seed=seed, out_of_order=out_of_order, events_per_second=events_per_second)
+    command.run(running.Run(query, events, config, out, checkpoint, rows_per_epoch, slots), modify)
+
+
+@nexmark.command("check")
+def nexmark_check(
+    query: Query,
+    out: Annotated[
+        Path | None, typer.Option(help="Results of `nexmark run` with the same events; without, it is run first.")
+    ] = None,
+    events: Events = 100_000,
+    seed: Seed = 0,
+    rows_per_epoch: RowsPerEpoch = 10_000,
+    out_of_order: OutOfOrder = 1,
+    events_per_second: PerSecond = 1_000,
+    slots: Slots = 0,
+) -> None:
+    """Compare results with those that DuckDB computes from the same events, as multisets; 1 if they differ."""
+    from midstream.nexmark import command, generator
+
+    config = generator.Config(seed=seed, out_of_order=out_of_order, events_per_second=events_per_second)
+    raise typer.Exit(0 if command.check(query, events, config, out, rows_per_epoch, slots) else 1)
+
+
 @bench.command()
 def rescale(
     state_mb: Annotated[int, typer.Option(help="Size of the state.")] = 500,

@@ -4,24 +4,32 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 import shutil
-from collections.abc import Iterator
+import signal
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow.dataset
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+import midstream as ms
 from midstream.errors import MidstreamError, PlanError
+from midstream.events import Event
+from midstream.events import Progress as Epoch
 from midstream.nexmark import generator
+from midstream.nexmark.running import Run
 from midstream.sessions import local_session
 
 if TYPE_CHECKING:
     from pyspark import StatusTracker
+    from pyspark.sql import SparkSession
 
 ABOUT = "_nexmark.json"  # says that a directory is ours, and what events it holds
 
@@ -50,6 +58,66 @@ def generate(events: int, seed: int, out: Path, out_of_order: int, events_per_se
     size = sum(file.stat().st_size for file in out.rglob("*.parquet"))
     counts = ", ".join(f"{count} in {name}/" for name, count in rows.items())
     print(f"{events} events in {named}: {counts}; {size / 1e6:.1f} MB")
+
+
+def run(run: Run, modify: Path | None) -> None:
+    """Run a query to the end of its events, with a line of progress; goes on where an earlier run was."""
+    console = Console(stderr=True, highlight=False)
+    changes = _changes(modify)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends like Ctrl-C: after the epoch at hand
+    with _quiet_session() as spark, console.status("starting") as line:
+        jobs: list[ms.Job] = []
+
+        def listen(event: Event) -> None:
+            if isinstance(event, Epoch):
+                line.update(f"epoch {event.epoch} of {run.epochs}")
+                if jobs and (steps := changes(event.epoch)):
+                    jobs[0].modify(*steps)
+
+        with run.start(spark, listen) as job:
+            jobs.append(job)
+            job.await_termination()
+        for modification in job.modifications:
+            print(f"{modification.phase.value}: {modification}")
+    print(f"{run.query}: {run.events} events, {run.results().num_rows} rows of results in {run.out}")
+
+
+def check(query: str, events: int, config: generator.Config, out: Path | None, rows_per_epoch: int, slots: int) -> bool:
+    """Compare results with the oracle's over the same events; say how many rows, and what differs."""
+    with tempfile.TemporaryDirectory(prefix="midstream-nexmark-") as place:
+        data = Path(place, "data")
+        one = Run(query, events, config, out or Path(place, "out"), Path(place, "job"), rows_per_epoch, slots)
+        if out is None:
+            run(one, None)
+        elif not out.is_dir():
+            raise PlanError(f"{out} does not exist; write it with midstream nexmark run {query} --out {out}")
+        with _quiet_session() as spark:
+            generator.generate(spark, data, events, config)
+        found = one.compared(data)
+    print(f"{query}: {found}")
+    return found.is_equal
+
+
+def _changes(path: Path | None) -> Callable[[int], Sequence[Any]]:
+    """The function `changes(epoch)` of a file: what to modify after an epoch, an empty list for nothing."""
+    if path is None:
+        return lambda epoch: ()
+    names = runpy.run_path(os.fspath(path))
+    found = names.get("changes")
+    if not callable(found):
+        raise PlanError(f"{path} must have a function changes(epoch) that gives a list of ms.replace(...) and others")
+    return found  # type: ignore[no-any-return]
+
+
+@contextmanager
+def _quiet_session() -> Iterator[SparkSession]:
+    """A session that says nothing but errors, and is stopped afterwards."""
+    spark = local_session()
+    spark.sparkContext.setLogLevel("ERROR")
+    try:
+        yield spark
+    finally:
+        spark.stop()
 
 
 def _check_place(out: Path) -> None:

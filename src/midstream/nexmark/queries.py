@@ -106,7 +106,7 @@ def q8(events: Events) -> ms.Stream:
     new = joined.key_by("id").join(
         "new", sold.with_watermark("sold", events.delay).key_by("seller"), within=ms.tumbling(size), slots=events.slots
     )
-    once = new.deduplicate("once", "id", "ts", within=size)
+    once = new.with_watermark("ts", events.delay).deduplicate("once", "id", "ts", within=size)
     start = f"timestamp_micros(unix_micros(ts) - pmod(unix_micros(ts), {round(size * 1e6)}L)) as window_start"
     return once.transform("q8", lambda df: df.selectExpr("id", "name", start))
 

@@ -49,6 +49,11 @@ class Run:
         """By how many seconds events may be out of order."""
         return (self.config.out_of_order - 1) / self.config.events_per_second
 
+    @property
+    def epochs(self) -> int:
+        """How many epochs have rows."""
+        return -(-self.events // self.rows_per_epoch) if self.rows_per_epoch else 1
+
     def flow(self, spark: SparkSession) -> ms.Flow:
         """Make the flow of the query."""
         flow = ms.Flow(f"nexmark-{self.query}")
