@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterable
 from itertools import pairwise
@@ -12,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from midstream.code import capture
 from midstream.deduplication import Deduplicate
 from midstream.functions import Context, KeyedFunction, state_fields
 from midstream.join_function import BoundedJoin, UnboundedJoin
@@ -220,6 +224,22 @@ def test_a_ttl_ends_an_unbounded_wait() -> None:
     assert runner.epoch([("a", row[1])], None, now=109) == [("a", 1, 2)]
     assert runner.epoch([("a", row[1])], None, now=110) == []
     assert runner.epoch([("a", row[0])], None, now=112) == [("a", 1, 2), ("a", 1, 2)]
+
+
+def digest(function: KeyedFunction) -> str:
+    return capture(function, what="a join", shipped=True).digest
+
+
+def test_a_join_is_the_same_code_in_every_process_and_other_code_if_it_is_changed() -> None:
+    program = (
+        "from tests.unit.test_join_function import *\n"
+        "print(digest(BoundedJoin(**COMMON, how='full', lower=1, upper=2)))"
+    )
+    environment = {**os.environ, "PYTHONHASHSEED": "7", "PYTHONPATH": os.pathsep.join(sys.path)}
+    told = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert told.stdout.strip() == digest(BoundedJoin(**COMMON, how="full", lower=1, upper=2))
+    assert told.stdout.strip() != digest(BoundedJoin(**COMMON, how="full", lower=1, upper=3))
+    assert digest(Deduplicate("1 hour")) == digest(Deduplicate("60 min")) != digest(Deduplicate("2 hours"))
 
 
 # --- deduplication --------------------------------------------------------------------------------------------------
