@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -54,7 +56,8 @@ class AggregateTask(SlotTask):
         new = merger.reduce(sent, arranged, self.combined)
         work.report.keys += len(arranged.keys)
         work.lap("fold")
-        merged = self._merge(work, merger, arranged, new)
+        merged = self._merged(work, merger, arranged, new)
+        self._log(work, merger, arranged, merged)
         chosen = pa.array(arranged.order[arranged.starts])
         keys = [column.take(chosen) for column in columns]
         results = merger.results(merged, [field.type for field in list(schema)[len(keys) :]])
@@ -62,28 +65,43 @@ class AggregateTask(SlotTask):
         work.lap("emit")
         return [pa.record_batch(output, schema=schema)]
 
-    def _merge(self, work: Work, merger: Merger, rows: Rows, new: Columns) -> Columns:
-        """Read what is stored, merge, and log what changed, group by group."""
-        edges = np.flatnonzero(np.diff(rows.groups)) + 1
-        spans = list(zip([0, *edges.tolist()], [*edges.tolist(), len(rows.groups)], strict=True))
-        keys = rows.keys
+    def _merged(self, work: Work, merger: Merger, rows: Rows, new: Columns) -> Columns:
+        """Read what is stored, group by group, and merge."""
         stored: list[bytes | None] = []
-        for start, stop in spans:
-            store = work.cache.view(int(rows.groups[start]))
+        for group, start, stop in spans(rows):
+            store = work.cache.view(group)
             work.lap("apply")
             with store.reader() as reader:
-                stored += reader.get_many(keys[start:stop])
+                stored += reader.get_many(rows.keys[start:stop])
             work.lap("read")
         old, known = merger.decode(stored)
         merged = merger.merge(old, new, known)
         work.lap("merge")
-        if merger.objects or rows.matrix is None:
-            values = merger.encode(merged) if merger.objects else [v.tobytes() for v in merger.encode_fixed(merged)]
-            for start, stop in spans:
-                work.log.add(int(rows.groups[start]), keys[start:stop], list(values[start:stop]))
-        else:
-            values_matrix = merger.encode_fixed(merged)
-            for start, stop in spans:
-                work.log.add_fixed(int(rows.groups[start]), rows.matrix[start:stop], values_matrix[start:stop])
-        work.lap("log")
         return merged
+
+    def _log(
+        self, work: Work, merger: Merger, rows: Rows, merged: Columns, gone: Mapping[int, list[bytes]] | None = None
+    ) -> None:
+        """Log what changed, group by group, and the keys that are gone."""
+        left = dict(gone or {})
+        matrix = None if merger.objects or rows.matrix is None else merger.encode_fixed(merged)
+        values: list[bytes] = []
+        if matrix is None:
+            values = merger.encode(merged) if merger.objects else [v.tobytes() for v in merger.encode_fixed(merged)]
+        for group, start, stop in spans(rows):
+            dropped = left.pop(group, [])
+            if matrix is not None and not dropped:
+                assert rows.matrix is not None
+                work.log.add_fixed(group, rows.matrix[start:stop], matrix[start:stop])
+            else:
+                put = values[start:stop] if matrix is None else [v.tobytes() for v in matrix[start:stop]]
+                work.log.add(group, rows.keys[start:stop] + dropped, [*put, *(None for _ in dropped)])
+        for group, dropped in left.items():
+            work.log.add(group, dropped, [None] * len(dropped))
+        work.lap("log")
+
+
+def spans(rows: Rows) -> Iterator[tuple[int, int, int]]:
+    """The groups, and where the keys of each begin and end."""
+    edges = [0, *(np.flatnonzero(np.diff(rows.groups)) + 1).tolist(), len(rows.groups)]
+    return ((int(rows.groups[a]), a, b) for a, b in pairwise(edges) if b > a)

@@ -106,6 +106,30 @@ class Merger:
                 merged[a.name] = both if known.all() else np.where(known, both, now)
         return merged
 
+    def folded(self, columns: Columns, order: Array, starts: Array) -> Columns:
+        """Merge accumulators run by run: the items of `order` from each start to the next, in that order."""
+        if not self.objects and all(a.merge in _REDUCE for a in self.fixed):
+            found: Columns = {}
+            for a in self.fixed:
+                arranged = columns[a.name][order]
+                if a.merge == "add" and a.dtype == "<i8":
+                    _guard(a, arranged, starts)
+                found[a.name] = _REDUCE[a.merge].reduceat(arranged, starts)
+            return found
+        lengths = np.diff(starts, append=len(order))
+        result = taken(columns, order[starts])
+        for depth in range(1, int(lengths.max())):
+            at = np.flatnonzero(lengths > depth)
+            more = taken(columns, order[starts[at] + depth])
+            merged = self.merge(taken(result, at), more, np.ones(len(at), dtype=bool))
+            for name, column in result.items():
+                if isinstance(column, list):
+                    for i, value in zip(at.tolist(), merged[name], strict=True):
+                        column[i] = value
+                else:
+                    column[at] = merged[name]
+        return result
+
     def decode(self, values: list[bytes | None]) -> tuple[Columns, Array]:
         """Turn stored values into columns; keys without one get zeros and are not known."""
         if None in values:
@@ -196,6 +220,16 @@ class Merger:
         if a.merge == "add":
             return before + now
         return min(before, now) if a.merge == "min" else max(before, now)
+
+
+def taken(columns: Columns, at: Array) -> Columns:
+    """Take some items of every column."""
+    return {n: [c[i] for i in at.tolist()] if isinstance(c, list) else c[at] for n, c in columns.items()}
+
+
+def joined(one: Columns, other: Columns) -> Columns:
+    """Put the items of two sets of columns one behind the other."""
+    return {n: c + other[n] if isinstance(c, list) else np.concatenate([c, other[n]]) for n, c in one.items()}
 
 
 def _replaces(a: Accumulator, old: Columns, new: Columns) -> Array:

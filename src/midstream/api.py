@@ -33,11 +33,11 @@ from midstream.handle import Modification, ModificationError
 from midstream.job import Job, Status
 from midstream.joins import between
 from midstream.modification import Cut, Phase
-from midstream.operators import key_by, map_arrow, transform, union, watermark
+from midstream.operators import key_by, map_arrow, transform, union, watermark, window
 from midstream.places import MoveStatus, SlotState, SlotStatus
 from midstream.relocation import drain, move, rebalance, rescale
 from midstream.shadow import Shadow
-from midstream.windows import tumbling
+from midstream.windows import sliding, tumbling
 
 __all__ = [
     "Aggregator",
@@ -94,6 +94,7 @@ __all__ = [
     "replace",
     "rescale",
     "sinks",
+    "sliding",
     "sources",
     "strategies",
     "sum",
@@ -103,4 +104,5 @@ __all__ = [
     "union",
     "value",
     "watermark",
+    "window",
 ]

@@ -25,6 +25,8 @@ def keyed_run(engine: Engine, resolved: Resolved, id: str, intent: Intent, final
     last, settings = engine.last, engine.settings
     state = last.operators.get(id, OperatorState()) if last is not None else OperatorState()
     watermark = END_OF_TIME if final else watermark_of(resolved, id, last)
+    if watermark is not None and state.watermark is not None:
+        watermark = max(watermark, state.watermark)  # a longer delay, or one more source, does not open what is closed
     tuned = resolved.plan.tuning
     due = frozenset(
         group
@@ -38,6 +40,7 @@ def keyed_run(engine: Engine, resolved: Resolved, id: str, intent: Intent, final
         clock=intent.clock,
         seed=intent.seed,
         watermark=watermark,
+        before=state.watermark,
         due=due,
         snapshots=frozenset(engine.housekeeping.snapshots_due(id, state, intent.epoch)),
         prefetch=settings.prefetch_budget if tuned.prefetch_budget is None else tuned.prefetch_budget,

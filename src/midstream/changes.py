@@ -21,7 +21,7 @@ from midstream.functions import KeyedFunction
 from midstream.migration.wish import Wish
 from midstream.plan import AnyOperator, Plan
 
-_OPERATORS = (p.Transform, p.MapArrow, p.Watermark, p.Union, p.Process, p.Aggregate, p.Sink)
+_OPERATORS = (p.Transform, p.MapArrow, p.Watermark, p.Union, p.Process, p.Aggregate, p.Late, p.Sink)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,8 @@ app = typer.Typer(
 )
 bench = typer.Typer(help="Benchmarks: results are checked before a figure is printed.", no_args_is_help=True)
 app.add_typer(bench, name="bench")
+nexmark = typer.Typer(help="Nexmark: the events of an auction site.", no_args_is_help=True)
+app.add_typer(nexmark, name="nexmark")
 
 Json = Annotated[Path | None, typer.Option("--json", help="Also write the record to this file.")]
 
@@ -75,6 +77,27 @@ def ingest(
     from midstream.ingest.command import run
 
     run(to, listen, format, schema, max_bytes, max_record, allow_remote, token_file)
+
+
+@nexmark.command("generate")
+def nexmark_generate(
+    out: Annotated[Path, typer.Option(help="Directory for the files; made if it does not exist.")],
+    events: Annotated[int, typer.Option(help="How many events: persons, auctions and bids.", min=1)] = 1_000_000,
+    seed: Annotated[int, typer.Option(help="Another seed gives other events.", min=0)] = 0,
+    out_of_order: Annotated[
+        int, typer.Option(help="Events change places within groups of this many; 1: in order.", min=1)
+    ] = 1,
+    events_per_second: Annotated[
+        int, typer.Option(help="How many events share a second of event time.", min=1)
+    ] = 10_000,
+) -> None:
+    """Write events as Parquet: the folders person, auction and bid.
+
+    The same options give the same events. An earlier result in the directory is replaced; what is not one is refused.
+    """
+    from midstream.nexmark import command
+
+    command.generate(events, seed, out, out_of_order, events_per_second)
 
 
 @bench.command()

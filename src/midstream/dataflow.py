@@ -20,12 +20,13 @@ from midstream.aggregate_task import AggregateTask
 from midstream.aggregates import Compiled, quote
 from midstream.code import Code
 from midstream.function_task import ORDER, TIE, FunctionTask
-from midstream.resolve import Keyed, Resolved, arrow_schema, is_float
+from midstream.resolve import LATE_REASON, Keyed, Resolved, arrow_schema, is_float
 from midstream.routing import Routing
 from midstream.slot import GROUP, MARKER, SLOT, Epoch, SlotTask
 from midstream.sources import tagged
 from midstream.state.cache import Head
 from midstream.storage import backlog_directory, log_directory
+from midstream.window_task import PANE, WindowTask
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -117,11 +118,32 @@ class Dataflow:
             for other in inputs[1:]:
                 united = united.unionByName(other)
             return united
+        if isinstance(operator, p.Late):
+            return self.spark.sql(self._late(operator))
         if isinstance(operator, p.Watermark):
             self.observations[operator.id] = Observation()
             greatest = F.max(F.unix_micros(F.col(f"`{operator.column}`"))).alias("greatest")
             return inputs[0].observe(self.observations[operator.id], greatest)
         raise AssertionError(f"{operator.id!r} has no output")
+
+    def _late(self, operator: p.Late) -> str:
+        """The rows that a window operator does not take, and why."""
+        window = self.resolved.plan[operator.of]
+        assert isinstance(window, p.Window)
+        time, pane = self._times(window)
+        reason = f"if({time} is null, 'no event time', 'late')"
+        return f"select *, {reason} as {LATE_REASON} from {self._table(operator.inputs[0])} where {pane} is null"
+
+    def _times(self, window: p.Window) -> tuple[str, str]:
+        """The event time of a row, and the start of its pane; null for a row that comes too late."""
+        keyed, watermark, spec = self.resolved.keyed[window.id], self.keyed[window.id].epoch.watermark, window.spec
+        time = f"unix_micros({quote(str(keyed.event_time))})"
+        pane = f"{time} - pmod({time}, {spec.pane}L)"
+        above = self.resolved.plan.upstream(window.inputs[0])
+        if watermark is None or any(isinstance(o, p.Window) for o in above):  # closed windows are never late
+            return time, f"({pane})"
+        last = f"{time} - pmod({time}, {spec.slide}L) + {spec.size + window.lateness}L"
+        return time, f"if({last} > {watermark}L, {pane}, null)"
 
     def _source(self, id: str) -> str:
         return tagged.only(self._batch_view, self.tags[id], self.resolved.schemas[id])
@@ -151,7 +173,7 @@ class Dataflow:
             "directory": log_directory(operator.id, self.epoch, self.run),
             "aside": backlog_directory(operator.id, self.epoch, self.run),
             "schema": _serialised(keyed.output),
-            "keys": operator.keys,
+            "keys": tuple(keyed.keys.names),
             "routing": run.routing,
         }
         task: SlotTask
@@ -160,6 +182,16 @@ class Dataflow:
             combine = run.combine or not keyed.compiled.liftable
             columns = _accumulators(keyed.compiled, combine)
             task = AggregateTask(**common, compiled=keyed.compiled, combined=combine)
+            if isinstance(operator, p.Window):
+                rows = f"(select *, {self._times(operator)[1]} as {PANE} from {rows})"
+                task = WindowTask(
+                    **common,
+                    compiled=keyed.compiled,
+                    combined=combine,
+                    window=operator.spec,
+                    lateness=operator.lateness,
+                    updates=operator.emit == "update",
+                )
         else:
             combine = False
             columns = _columns_in_order(keyed, operator)
@@ -193,17 +225,16 @@ def _placement(
     cluster the row of the anchor does that, and Spark runs the slot where that row is cached.
     """
     routing = run.routing
-    keys = [quote(key) for key in operator.keys]
-    hashed = [
-        f"{key} + 0D" if is_float(keyed.input, name) else key for key, name in zip(keys, operator.keys, strict=True)
-    ]
+    keys = [quote(key) for key in keyed.keys.names]
+    hashed = [f"{quote(key)} + 0D" if is_float(keyed.input, key) else quote(key) for key in operator.keys] or ["0"]
     group = f"cast(pmod(xxhash64({', '.join(hashed)}), {len(routing.owners)}L) as int)"
     slot = f"get(array({', '.join(str(routing.tokens[owner]) for owner in routing.owners)}), {GROUP})"
     located = f"select *, {group} as {GROUP}, {run.epoch.epoch}L as _epoch from {table}"
     selected = [f"{expression} as {quote(name)}" for name, expression in columns.items()]
     if isinstance(operator, p.Aggregate):
         selected = keys + selected
-    sent = [*(quote(field.name) for field in keyed.input), "_epoch"] if combine else selected
+    panes = [PANE] if isinstance(operator, p.Window) else []
+    sent = [*(quote(field.name) for field in keyed.input), *panes, "_epoch"] if combine else selected
     sent_names = sent if combine else [*(keys if isinstance(operator, p.Aggregate) else ()), *map(quote, columns)]
     rows = f"select {', '.join([f'{slot} as {SLOT}', GROUP, *sent])} from ({located})"
     if markers and not run.anchor:

@@ -81,6 +81,7 @@ class Progress:
     restored: dict[str, int] = field(default_factory=dict)  # operator id -> of them, those that were not there
     copied: dict[str, int] = field(default_factory=dict)  # operator id -> bytes that they read from the durable store
     moving: dict[str, int] = field(default_factory=dict)  # operator id -> groups that wait to be moved
+    late: dict[str, int] = field(default_factory=dict)  # window operator id -> rows that it did not take
     durations: dict[str, float] = field(default_factory=dict)  # seconds per step, and "total"
 
 

@@ -17,6 +17,7 @@ from midstream.errors import PlanError
 from midstream.functions import KeyedFunction
 from midstream.plan import AggregateSpec, AnyOperator, Plan
 from midstream.sources.given import given
+from midstream.windows import Window
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from midstream.job import Job
     from midstream.joins import Between
     from midstream.sinks.base import Sink
-    from midstream.windows import Tumbling
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +191,10 @@ class Stream:
             raise PlanError(f"key_by on {self.id!r} needs at least one column")
         return KeyedStream(self.flow, self.id, columns)
 
+    def window(self, window: Window) -> WindowedStream:
+        """Put all rows into windows of event time: `ms.tumbling(...)` or `ms.sliding(...)`."""
+        return WindowedStream(self.flow, self.id, (), window)
+
     def deduplicate(self, id: str, *columns: str, within: Duration) -> Stream:
         """Drop rows that repeat the columns of another one; see `KeyedStream.deduplicate`."""
         return self.key_by(*columns).deduplicate(id, within=within)
@@ -233,6 +237,10 @@ class KeyedStream:
         operator = operators.key_by(*self.keys).aggregate(slots=slots, id=id, **aggregates)
         return Stream(self.flow, self.input)._then(operator)
 
+    def window(self, window: Window) -> WindowedStream:
+        """Put the rows of a key into windows of event time: `ms.tumbling(...)` or `ms.sliding(...)`."""
+        return WindowedStream(self.flow, self.input, self.keys, window)
+
     def deduplicate(self, id: str, *, within: Duration, slots: int = 0) -> Stream:
         """Let the first row of a key in a span of event time pass, and drop the others.
 
@@ -251,7 +259,7 @@ class KeyedStream:
         other: KeyedStream,
         *,
         how: str = "inner",
-        within: Between | Tumbling | None = None,
+        within: Between | Window | None = None,
         ttl: Duration | None = None,
         slots: int = 0,
     ) -> Stream:
@@ -275,3 +283,71 @@ class KeyedStream:
         from midstream.joins import join
 
         return join(self, other, id=id, how=how, within=within, ttl=ttl, slots=slots)
+
+
+@dataclass(frozen=True, slots=True)
+class WindowedStream:
+    """A stream in windows of event time, by a key or over all rows."""
+
+    flow: Flow
+    input: str
+    keys: tuple[str, ...]
+    window: Window
+
+    def aggregate(
+        self, id: str, *, lateness: Duration = 0, emit: str = "watermark", slots: int = 0, **aggregates: AggregateSpec
+    ) -> Windowed:
+        """Keep declared aggregates per window: the key, `window_start`, `window_end`, and the results.
+
+        Promised: a window holds `[start, start + size)`, starts at a multiple of its slide, and comes out once the
+        watermark has reached its end. A row that comes later is in `.late`, and counted in the progress report.
+        Not promised: an order of windows that close in one epoch.
+
+        Args:
+            id: of the operator.
+            lateness: how long after its end a window still takes rows; each epoch that brings some gives it out again.
+            emit: "watermark", or "update": give out windows in every epoch that changes them, not when they close.
+            slots: how many tasks share the keys.
+            aggregates: such as `n=ms.count()`.
+        """
+        made = operators.Windows(self.keys, self.window).aggregate(
+            lateness=lateness, emit=emit, slots=slots, id=id, **aggregates
+        )
+        Stream(self.flow, self.input)._then(made)
+        return Windowed(self.flow, id, self.input)
+
+    def top(self, id: str, n: int = 1, *, by: str, ties: bool = True, slots: int = 0) -> Stream:
+        """Give out the rows with the greatest `by` of each window, when it closes: all columns, and the bounds.
+
+        With ties, more than `n` rows come out where several are equal; without, those whose other columns come first.
+        Not promised: that rows that come too late are seen anywhere; they are dropped.
+        """
+        from midstream.ranking import top
+
+        rows = Stream(self.flow, self.input)
+        return top(rows, self.keys, self.window, id=id, n=n, by=by, ties=ties, slots=slots)
+
+
+@dataclass(frozen=True, slots=True)
+class Windowed(Stream):
+    """What windows give out."""
+
+    input: str
+
+    @property
+    def late(self) -> Stream:
+        """The rows that came too late, or have no event time, with the reason in the column `late_reason`."""
+        id = f"{self.id}.late"
+        known = [operator.id for operator in self.flow.plan().operators]
+        if id in known:
+            return Stream(self.flow, id)
+        return self.flow._add(p.Late(id=id, inputs=(self.input,), of=self.id))
+
+    def top(self, id: str, n: int = 1, *, by: str, ties: bool = True, slots: int = 0) -> Stream:
+        """Give out, of all keys, the windows with the greatest `by`: `counts.top("hottest", 3, by="n")`.
+
+        With ties, more than `n` come out where several are equal; without, those whose other columns come first.
+        """
+        from midstream.ranking import top
+
+        return top(self, (), None, id=id, n=n, by=by, ties=ties, slots=slots)

@@ -23,7 +23,7 @@ from midstream.flow import Flow, KeyedStream, Stream
 from midstream.join_function import LEFT, RIGHT, BoundedJoin, JoinFunction, UnboundedJoin
 from midstream.resolve import arrow_schema, worked_out
 from midstream.state.wire import Wire
-from midstream.windows import Tumbling
+from midstream.windows import Window
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -59,7 +59,7 @@ def join(
     *,
     id: str,
     how: str,
-    within: Between | Tumbling | None,
+    within: Between | Window | None,
     ttl: Duration | None,
     slots: int,
 ) -> Stream:
@@ -145,14 +145,15 @@ def _check(
     left: KeyedStream,
     right: KeyedStream,
     how: str,
-    within: Between | Tumbling | None,
+    within: Between | Window | None,
     ttl: Duration | None,
 ) -> None:
     if not isinstance(right, KeyedStream):
         raise PlanError(f"join {id!r} needs a keyed stream to join with: write other.key_by(...)")
     if how not in _HOW:
         raise PlanError(f"join {id!r}: how is 'inner', 'left', 'right' or 'full', not {how!r}")
-    if within is not None and not isinstance(within, (Between, Tumbling)):
+    fits = isinstance(within, Between) or (isinstance(within, Window) and within.is_tumbling)
+    if within is not None and not fits:
         raise PlanError(f"join {id!r}: within is ms.between(lower, upper) or ms.tumbling(size), not {within!r}")
     if within is None and how != "inner":
         raise PlanError(
@@ -214,13 +215,13 @@ def _check_columns(id: str, left: _Side, right: _Side) -> None:
 
 
 def _function(
-    sides: tuple[_Side, _Side], how: str, within: Between | Tumbling | None, ttl: Duration | None
+    sides: tuple[_Side, _Side], how: str, within: Between | Window | None, ttl: Duration | None
 ) -> JoinFunction:
     keys, widths = len(sides[0].keys), (len(sides[0].others), len(sides[1].others))
     types = sides[0].type, sides[1].type
     if within is None:
         return UnboundedJoin(keys=keys, widths=widths, types=types, ttl=0 if ttl is None else micros(ttl))
-    if isinstance(within, Tumbling):
+    if isinstance(within, Window):
         return BoundedJoin(keys=keys, widths=widths, types=types, how=how, size=within.size)
     return BoundedJoin(keys=keys, widths=widths, types=types, how=how, lower=within.lower, upper=within.upper)
 

@@ -75,6 +75,7 @@ class OperatorState(msgspec.Struct, frozen=True, kw_only=True):
     deadlines: dict[int, tuple[int | None, int | None]] = {}  # group -> next (event, processing) deadline
     layouts: dict[int, str] = {}  # where a form of the state begins -> that form of keys and values
     top: int = 0  # the first number that no form has used yet
+    watermark: int | None = None  # of the epoch: windows that end before it are closed
 
 
 class Commit(msgspec.Struct, frozen=True, kw_only=True):

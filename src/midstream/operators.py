@@ -21,6 +21,7 @@ from midstream.durations import Duration, micros
 from midstream.errors import PlanError
 from midstream.functions import KeyedFunction, state_fields
 from midstream.plan import AggregateSpec
+from midstream.windows import Window
 
 
 def transform(function: Callable[[Any], Any], *, per_epoch: bool = False, id: str = "") -> p.Transform:
@@ -99,10 +100,57 @@ class Keys:
 
     def aggregate(self, *, slots: int = 0, id: str = "", **aggregates: AggregateSpec) -> p.Aggregate:
         """Declared aggregates; see `KeyedStream.aggregate`."""
-        if not aggregates:
-            raise PlanError(f"aggregate {id!r} needs at least one, such as n=ms.count()")
-        specs = tuple(msgspec.structs.replace(spec, name=name) for name, spec in aggregates.items())
-        clash = sorted({spec.name for spec in specs} & set(self.columns))
-        if clash:
-            raise PlanError(f"aggregate {id!r}: {', '.join(clash)} is a key column; give the result another name")
+        specs = _named(id, self.columns, aggregates)
         return p.Aggregate(id=id, keys=self.columns, aggregates=specs, slots=slots)
+
+    def window(self, window: Window) -> Windows:
+        """Windows of `ms.tumbling` or `ms.sliding`; see `KeyedStream.window`."""
+        return Windows(self.columns, window)
+
+
+def window(window: Window) -> Windows:
+    """Windows over all rows of a stream; see `Stream.window`."""
+    return Windows((), window)
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """Key columns, or none, and windows, from which a window operator is made."""
+
+    columns: tuple[str, ...]
+    window: Window
+
+    def aggregate(
+        self,
+        *,
+        lateness: Duration = 0,
+        emit: str = "watermark",
+        slots: int = 0,
+        id: str = "",
+        **aggregates: AggregateSpec,
+    ) -> p.Window:
+        """Declared aggregates per window; see `WindowedStream.aggregate`."""
+        if emit not in ("watermark", "update"):
+            raise PlanError(f"window {id!r}: emit is 'watermark' or 'update', not {emit!r}")
+        if not isinstance(self.window, Window):
+            raise PlanError(f"window {id!r} needs ms.tumbling(...) or ms.sliding(...), not {self.window!r}")
+        return p.Window(
+            id=id,
+            keys=self.columns,
+            aggregates=_named(id, self.columns, aggregates),
+            slots=slots,
+            size=self.window.size,
+            slide=self.window.slide,
+            lateness=micros(lateness),
+            emit=emit,
+        )
+
+
+def _named(id: str, columns: tuple[str, ...], aggregates: dict[str, AggregateSpec]) -> tuple[AggregateSpec, ...]:
+    if not aggregates:
+        raise PlanError(f"aggregate {id!r} needs at least one, such as n=ms.count()")
+    specs = tuple(msgspec.structs.replace(spec, name=name) for name, spec in aggregates.items())
+    clash = sorted({spec.name for spec in specs} & set(columns))
+    if clash:
+        raise PlanError(f"aggregate {id!r}: {', '.join(clash)} is a key column; give the result another name")
+    return specs

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from midstream import windows
 from midstream.code import Code
 from midstream.errors import PlanError
 
@@ -110,6 +111,26 @@ class Aggregate(Operator, frozen=True, kw_only=True, tag="aggregate"):
     homes: tuple[str, ...] = ()
 
 
+class Window(Aggregate, frozen=True, kw_only=True, tag="window"):
+    """Declared aggregates over the rows of a key, or of all, in each window of event time."""
+
+    size: int  # microseconds
+    slide: int
+    lateness: int = 0  # how long after its end a window takes rows
+    emit: str = "watermark"  # or "update"
+
+    @property
+    def spec(self) -> windows.Window:
+        """Where the windows begin and end."""
+        return windows.Window(self.size, self.slide)
+
+
+class Late(Operator, frozen=True, kw_only=True, tag="late"):
+    """The rows that a window operator does not take, and why."""
+
+    of: str
+
+
 class Sink(Operator, frozen=True, kw_only=True, tag="sink"):
     """Where rows go."""
 
@@ -127,7 +148,7 @@ class Tuning(msgspec.Struct, frozen=True, kw_only=True):
     prefetch_time: int | None = None  # microseconds
 
 
-AnyOperator = Source | Transform | MapArrow | Union | Watermark | Process | Aggregate | Sink
+AnyOperator = Source | Transform | MapArrow | Union | Watermark | Process | Aggregate | Window | Late | Sink
 Keyed = Process | Aggregate
 
 
@@ -184,7 +205,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 def _described(operator: AnyOperator) -> str:
     kind = "map_arrow" if isinstance(operator, MapArrow) else type(operator).__name__.lower()
     if isinstance(operator, (Process, Aggregate)):
-        return f"{kind} by {', '.join(operator.keys)}"
+        return f"{kind} by {', '.join(operator.keys)}" if operator.keys else kind
     if isinstance(operator, Sink):
         return f"{kind}: {operator.describe}"
     return f"{kind} {operator.column}" if isinstance(operator, Watermark) else kind
@@ -216,6 +237,8 @@ def check(plan: Plan) -> None:
         for wanted in operator.inputs:
             if wanted not in seen:
                 raise PlanError(f"operator {operator.id!r} reads {wanted!r}, which is not defined before it")
+        if isinstance(operator, Late) and not any(w.id == operator.of for w in plan.of(Window)):
+            raise PlanError(f"{operator.id!r} are the late rows of {operator.of!r}, which is no window of this plan")
         seen.add(operator.id)
     if not plan.of(Source):
         raise PlanError(f"flow {plan.name!r} has no source; add one with flow.source(id, streaming_dataframe)")
@@ -325,7 +348,8 @@ def state_signature(operator: Keyed) -> str:
     """Describe the stored form of an operator's state: two operators of one signature can read each other's."""
     if isinstance(operator, Process):
         return ", ".join(_field_signature(field) for field in operator.state)
-    return ", ".join(
+    panes = f"in panes of {operator.spec.pane / 1e6:g} s: " if isinstance(operator, Window) else ""
+    return panes + ", ".join(
         f"{a.name}: {a.function}({a.column}{''.join(f', {p}' for p in a.parameters)})" for a in operator.aggregates
     )
 

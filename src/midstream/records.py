@@ -33,7 +33,7 @@ def next_record(
     for name, found in outcome.reports.items():
         state = operators.get(name, OperatorState())
         known = last.event_times if last is not None else {}
-        operators[name] = _advanced(state, found, intent.epoch, id, resolved.keyed[name], groups, known)
+        operators[name] = _advanced(state, found, intent.epoch, id, resolved.keyed[name], groups, known, final)
     times = dict(last.event_times) if last is not None else {}
     for name, seen in outcome.event_times.items():
         times[name] = max(times.get(name, seen), seen)
@@ -59,6 +59,7 @@ def _advanced(
     keyed: Keyed,
     groups: int,
     event_times: dict[str, int],
+    final: bool,
 ) -> OperatorState:
     caught_up = {group for _, report in found for group in report.caught_up}
     aside = tuple(report.deferred for _, report in found if report.deferred is not None)
@@ -67,6 +68,7 @@ def _advanced(
     snapshots = list(state.snapshots or (None,) * groups)
     deadlines = dict(state.deadlines)
     logs = []
+    marks = [state.watermark, *(report.watermark for _, report in found if not final)]
     for path, report in found:
         if report.groups:
             size = sum(changes for _, changes in report.groups)
@@ -88,4 +90,5 @@ def _advanced(
         deadlines=deadlines,
         layouts={**state.layouts, keyed.base: keyed.layout},
         top=max(state.top, keyed.top),
+        watermark=max((w for w in marks if w is not None), default=None),
     )

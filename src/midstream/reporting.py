@@ -47,5 +47,6 @@ def progress_of(
         restored=total(lambda report: report.restored),
         copied=total(lambda report: report.copied),
         moving=moving,
+        late={id: total(lambda report: report.late)[id] for id in outcome.reports if isinstance(plan[id], p.Window)},
         durations={**times, **slowest},
     )

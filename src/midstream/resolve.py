@@ -13,7 +13,17 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import ArrayType, DoubleType, FloatType, MapType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    DoubleType,
+    FloatType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
 from midstream import code
 from midstream import plan as p
@@ -23,6 +33,8 @@ from midstream.state.forms import Stage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+LATE_REASON = "late_reason"
 
 # nodes whose meaning would silently become "per epoch", and what to use instead
 _PER_EPOCH = {
@@ -104,6 +116,8 @@ def worked_out(spark: SparkSession, plan: p.Plan) -> Resolved:
         found.event_times[operator.id] = time if time in schema.names else None
         if isinstance(operator, p.Watermark):
             found.event_times[operator.id] = operator.column
+        if isinstance(operator, p.Window):
+            found.event_times[operator.id] = "window_start"
     return found
 
 
@@ -120,6 +134,8 @@ def _output(
         return _united(operator, inputs)
     if isinstance(operator, p.Watermark):
         return _watermarked(operator, inputs[0])
+    if isinstance(operator, p.Late):
+        return StructType([*inputs[0], StructField(LATE_REASON, StringType())])
     if isinstance(operator, (p.Process, p.Aggregate)):
         keyed = _keyed(operator, inputs[0], time, found)
         found.keyed[operator.id] = keyed
@@ -214,6 +230,7 @@ def _keyed(
             "_tie",
             "_rows",
             "_epoch",
+            "_pane",
         ):
             raise PlanError(
                 f"operator {operator.id!r}: the column name {field.name!r} is taken by Midstream; rename it"
@@ -234,8 +251,13 @@ def _keyed(
     if isinstance(operator, p.Aggregate):
         required = frozenset(field.name for field in schema if not field.nullable)
         compiled = compile_aggregates(operator.id, operator.aggregates, types, time, required)
-        ddl = ", ".join(f"`{o.name}` {o.type}" for o in compiled.outputs)
-        output = StructType([*keys, *parse_schema(ddl, f"aggregate {operator.id!r}")])
+        output = _aggregated(operator, keys, compiled)
+        if isinstance(operator, p.Window):
+            if time is None:
+                raise PlanError(
+                    f"window {operator.id!r} needs an event time: say with_watermark(column, delay) before it"
+                )
+            keys = StructType([StructField("_pane", LongType()), *keys])
     else:
         output = _processed(operator, schema)
         stages = _stages(operator)
@@ -252,15 +274,25 @@ def _layout(operator: p.Process | p.Aggregate, keys: StructType, compiled: Compi
     else:
         assert isinstance(operator, p.Process)
         kept = [f"{f.kind} {f.name} {f.key_type} {f.type}{' with ttl' if f.ttl else ''}" for f in operator.state]
-    return f"by ({by}): {', '.join(kept)}".replace("  ", " ")
+    panes = f"in panes of {operator.spec.pane / 1e6:g} s " if isinstance(operator, p.Window) else ""
+    return f"{panes}by ({by}): {', '.join(kept)}".replace("  ", " ")
 
 
 def _keyed_output(operator: p.Process | p.Aggregate, keyed: Keyed) -> StructType:
     if isinstance(operator, p.Process):
         return _processed(operator, keyed.input)
     assert keyed.compiled is not None
-    ddl = ", ".join(f"`{o.name}` {o.type}" for o in keyed.compiled.outputs)
-    return StructType([*keyed.keys, *parse_schema(ddl, f"aggregate {operator.id!r}")])
+    return _aggregated(operator, StructType([keyed.input[key] for key in operator.keys]), keyed.compiled)
+
+
+def _aggregated(operator: p.Aggregate, keys: StructType, compiled: Compiled) -> StructType:
+    """The rows that a declared aggregate gives out: the key, the window if there is one, the results."""
+    results = parse_schema(", ".join(f"`{o.name}` {o.type}" for o in compiled.outputs), f"aggregate {operator.id!r}")
+    bounds = ("window_start", "window_end") if isinstance(operator, p.Window) else ()
+    clash = sorted({*bounds} & {*keys.names, *results.names})
+    if clash:
+        raise PlanError(f"window {operator.id!r}: the name {clash[0]!r} is that of a result already; rename the column")
+    return StructType([*keys, *(StructField(name, TimestampType(), False) for name in bounds), *results])
 
 
 def _processed(operator: p.Process, input: StructType) -> StructType:

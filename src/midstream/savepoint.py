@@ -37,6 +37,7 @@ from midstream.state.lmdb_store import LmdbStore, close_environment
 from midstream.state.portable import Portable, PortableAggregate, PortableFunction
 from midstream.state.store import Version
 from midstream.storage import Storage
+from midstream.windows import LONG_AGO
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -59,6 +60,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     offsets: tuple[str, ...]
     feeds: tuple[Feed, ...]  # whose offsets these are
     event_times: dict[str, int]
+    watermarks: dict[str, int | None] = {}  # operator -> up to where its windows are closed
     tables: dict[str, tuple[str, ...]]  # operator -> tables
     layouts: dict[str, str]  # operator -> the form of its state
     plan: Plan
@@ -87,7 +89,8 @@ def _form(resolved: Resolved, operator: p.Process | p.Aggregate) -> Form:
     keyed = resolved.keyed[operator.id]
     keys = bytes(arrow_schema(keyed.keys).serialize())
     if isinstance(operator, p.Aggregate):
-        results = pa.schema(list(keyed.output)[len(operator.keys) :])
+        assert keyed.compiled is not None
+        results = pa.schema(list(keyed.output)[-len(keyed.compiled.outputs) :])
         return Form(operator.id, keys, (keyed.compiled, bytes(results.serialize())), None)
     return Form(operator.id, keys, None, keyed.stages)
 
@@ -128,6 +131,7 @@ def write_savepoint(engine: Engine, target: Storage) -> str:
             offsets=commit.offsets,
             feeds=engine.feeds,
             event_times=commit.event_times,
+            watermarks={id: state.watermark for id, state in commit.operators.items()},
             tables=tables,
             layouts={id: keyed.layout for id, keyed in resolved.keyed.items()},
             plan=resolved.plan,
@@ -286,7 +290,9 @@ def _load(
     entries: DataFrame | None = None
     for table in manifest.tables[operator.id]:
         rows = spark.read.parquet(source.for_spark("state", operator.id, table))
-        hashed = [F.col(f"`{k}`") + F.lit(0.0) if is_float(keyed.input, k) else F.col(f"`{k}`") for k in operator.keys]
+        hashed = [
+            F.col(f"`{k}`") + F.lit(0.0) if is_float(keyed.input, k) else F.col(f"`{k}`") for k in operator.keys
+        ] or [F.lit(0)]
         placed = rows.withColumn("_group", F.pmod(F.xxhash64(*hashed), F.lit(groups)).cast("int"))
         found = placed.mapInArrow(EntriesTask(form, table), "_group int, entry binary, value binary")
         entries = found if entries is None else entries.union(found)
@@ -303,7 +309,9 @@ def _load(
     for row in loaded.collect():
         changed[row.group] = (version.epoch, version.commit)
         snapshots[row.group] = SnapshotRef(version.epoch, version.commit, row.path, row.size, row.checksum)
-        if row.event is not None or row.clock is not None:
+        if isinstance(operator, p.Window):
+            deadlines[row.group] = (LONG_AGO, None)  # it is looked into at once, and says when again
+        elif row.event is not None or row.clock is not None:
             deadlines[row.group] = (row.event, row.clock)
     return OperatorState(
         changed=tuple(changed),
@@ -311,6 +319,7 @@ def _load(
         deadlines=deadlines,
         layouts={keyed.base: keyed.layout},
         top=keyed.top,
+        watermark=manifest.watermarks.get(operator.id),
     )
 
 

@@ -57,6 +57,7 @@ class Epoch:
     clock: int
     seed: str
     watermark: int | None  # timers up to here fire
+    before: int | None = None  # the watermark of the epoch before
     due: frozenset[int] = frozenset()  # groups that have a timer or an expiry due
     snapshots: frozenset[int] = frozenset()  # groups to snapshot
     prefetch: int = 0  # bytes that a slot may copy beside its work,
@@ -121,6 +122,7 @@ class SlotTask(ABC):
         if not mine and not self._moves.concerns(work.slot):
             return
         work.report = Report(operator=self.operator, slot=work.slot, place=place.here() if self.head.apart else "")
+        work.report.watermark = self.epoch.watermark
         work._clock = started
         work.lap("receive")
         self._come_and_go(work, mine)
@@ -177,6 +179,7 @@ class SlotTask(ABC):
                 clock=self.epoch.clock,
                 seed=self.epoch.seed,
                 watermark=self.epoch.watermark,
+                before=self.epoch.before,
                 groups=tuple(sorted(late)),
                 path=write_rows(Storage(self.head.checkpoint), self.aside, aside),
                 form=self.form,
@@ -204,7 +207,7 @@ class SlotTask(ABC):
 
     def _made_up(self, work: Work, missed: Deferred, now: frozenset[int]) -> list[pa.RecordBatch]:
         """Process an epoch that groups had to sit out."""
-        epoch = Epoch(missed.epoch, missed.clock, missed.seed, missed.watermark, due=now)
+        epoch = Epoch(missed.epoch, missed.clock, missed.seed, missed.watermark, missed.before, due=now)
         task = self.as_of(epoch, missed.form)
         rows = read_rows(Storage(self.head.checkpoint), missed.path)
         rows = rows.filter(pa.array(np.isin(rows.column(GROUP).to_numpy(), sorted(now))))

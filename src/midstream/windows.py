@@ -1,26 +1,76 @@
-"""Windows: spans of event time that rows are put together by."""
+"""Windows of event time: where they begin and end, and the panes that they share. Pure arithmetic, in microseconds.
+
+A window holds `[start, start + size)`; windows start at multiples of their slide. Sliding windows overlap, so rows are
+kept once, in *panes* as long as the greatest common divisor of size and slide, and a window is put together from its
+panes when it is closed: what a row costs does not depend on how many windows it is in.
+"""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from midstream.durations import Duration, micros
 from midstream.errors import PlanError
 
+LONG_AGO = -(1 << 62)  # before all rows
+
 
 @dataclass(frozen=True, slots=True)
-class Tumbling:
-    """Windows `[k * size, (k + 1) * size)` of event time, counted from 1970-01-01 UTC."""
+class Window:
+    """Windows of one size that start in one distance.
 
-    size: int  # microseconds
-
-
-def tumbling(size: Duration) -> Tumbling:
-    """Cut event time into windows of one size, one after the other.
-
-    >>> tumbling("10 seconds")
-    Tumbling(size=10000000)
+    >>> ten = Window(10, 5)
+    >>> ten.pane, ten.first_end(12), ten.last_end(12)
+    (5, 15, 20)
+    >>> ten.next_end(12, after=15)
+    20
     """
-    if micros(size) < 1:
-        raise PlanError(f"tumbling: a window must last longer than {size!r}")
-    return Tumbling(size=micros(size))
+
+    size: int
+    slide: int
+
+    @property
+    def is_tumbling(self) -> bool:
+        """Whether every moment is in one window."""
+        return self.size == self.slide
+
+    @property
+    def pane(self) -> int:
+        """How long a pane is."""
+        return math.gcd(self.size, self.slide)
+
+    def first_end(self, time: int) -> int:
+        """The end of the earliest window that holds a moment."""
+        return (time - self.size) // self.slide * self.slide + self.slide + self.size
+
+    def last_end(self, time: int) -> int:
+        """The end of the latest window that holds a moment."""
+        return time // self.slide * self.slide + self.size
+
+    def next_end(self, time: int, after: int) -> int:
+        """The end of the earliest window that holds a moment or a later one, and ends after another moment."""
+        return max(self.first_end(time), (after - self.size) // self.slide * self.slide + self.slide + self.size)
+
+
+def tumbling(size: Duration) -> Window:
+    """Windows one after the other: every row is in exactly one.
+
+    >>> tumbling("10 seconds").pane
+    10000000
+    """
+    return sliding(size, size)
+
+
+def sliding(size: Duration, slide: Duration) -> Window:
+    """Windows of a size, one starting every `slide`: they overlap, or leave gaps if the slide is the longer one.
+
+    >>> sliding("10 seconds", "2 seconds").pane
+    2000000
+    """
+    window = Window(micros(size), micros(slide))
+    if window.size <= 0 or window.slide <= 0:
+        raise PlanError(f"a window needs a size and a slide above zero, not {size!r} and {slide!r}")
+    if window.slide > window.size:
+        raise PlanError(f"windows of {size!r} that start every {slide!r} would leave rows out; filter them first")
+    return window

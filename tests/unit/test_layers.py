@@ -21,13 +21,13 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
     frozenset(names.split())
     for names in (
         "api cli __main__ web demo bench nexmark testing live cluster ingest",
-        "job starting modifications handle watching query flow joins java sessions",
+        "job starting modifications handle watching query flow joins ranking java sessions",
         "engine attempt briefing placement places anchor shadow records reporting rehearsal validation savepoint",
-        "dataflow resolve deadline housekeeping failures slot aggregate_task function_task join_function",
+        "dataflow resolve deadline housekeeping failures slot aggregate_task window_task function_task join_function",
         "state place ddl sinks sources journal storage metrics aggregation retention",
         "coordinator modification feeds",
-        "operators changes relocation planfile plan functions aggregates windows deduplication code",
-        "migration seats balance routing events errors durations",
+        "operators changes relocation planfile plan functions aggregates deduplication code",
+        "migration windows seats balance routing events errors durations",
     )
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}  # {module: 0 is the highest}

@@ -24,6 +24,7 @@ class Deferred(msgspec.Struct, frozen=True, kw_only=True):
     clock: int
     seed: str
     watermark: int | None
+    before: int | None = None  # the watermark of the epoch before
     groups: tuple[int, ...]  # that sit it out
     path: str  # their rows
     form: str = ""  # in which they were sent

@@ -104,6 +104,14 @@ class KeyCodec:
 
     def decode(self, keys: list[bytes]) -> list[pa.Array]:
         """Turn binary keys back into key columns."""
+        if self.fixed and keys:
+            matrix = np.frombuffer(b"".join(keys), np.uint8).reshape(len(keys), self.width)
+            found, at = [], 0
+            for field, width in zip(self.schema, self.widths, strict=True):
+                data = np.ascontiguousarray(matrix[:, at + 1 : at + 1 + width])
+                found.append(_from_matrix(data, matrix[:, at] != 0, field.type, width))
+                at += 1 + width
+            return found
         columns: list[list[Any]] = [[] for _ in self.widths]
         for key in keys:
             at = 0
@@ -170,9 +178,14 @@ def _from_bytes(values: list[bytes | None], type: pa.DataType, width: int) -> pa
         return pa.array(values, pa.binary()).cast(type)
     valid = np.array([v is not None for v in values], dtype=bool)
     joined = b"".join(v if v is not None else bytes(width) for v in values)
+    return _from_matrix(np.frombuffer(joined, np.uint8).reshape(-1, width), valid, type, width)
+
+
+def _from_matrix(data: Bytes, valid: npt.NDArray[np.bool_], type: pa.DataType, width: int) -> pa.Array:
+    """Turn the big-endian bytes of a column, one value a row, back into values."""
     if pa.types.is_boolean(type):
-        return pa.array(np.frombuffer(joined, np.uint8) != 0, mask=~valid)
-    bits = np.frombuffer(joined, f">u{width}").astype(_unsigned(width))
+        return pa.array(data.ravel() != 0, mask=~valid)
+    bits = data.view(f">u{width}").ravel().astype(_unsigned(width))
     if pa.types.is_floating(type):
         return pa.array(bits.view(f"<f{width}"), type, mask=~valid)
     signed = (bits ^ _unsigned(width).type(1 << (8 * width - 1))).view(f"<i{width}")

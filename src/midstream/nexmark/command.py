@@ -1,0 +1,123 @@
+"""The commands `midstream nexmark …`: from options to files and a few lines on the terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow.dataset
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from midstream.errors import MidstreamError, PlanError
+from midstream.nexmark import generator
+from midstream.sessions import local_session
+
+if TYPE_CHECKING:
+    from pyspark import StatusTracker
+
+ABOUT = "_nexmark.json"  # says that a directory is ours, and what events it holds
+
+
+def generate(events: int, seed: int, out: Path, out_of_order: int, events_per_second: int) -> None:
+    """Write events as Parquet into a directory, which appears whole or not at all.
+
+    An earlier result of this command is replaced, and only once the new one is there. A directory with anything else in
+    it is refused. Ctrl-C leaves everything as it was.
+
+    Not promised: a clean-up after SIGTERM or SIGKILL; a directory `.NAME.PID.partial` may then stay beside the result.
+    """
+    config = generator.Config(seed=seed, out_of_order=out_of_order, events_per_second=events_per_second)
+    named, out = out, Path(os.path.abspath(out))
+    _check_place(out)
+    console = Console(stderr=True, highlight=False)
+    with _written_beside(out) as beside:
+        _write(beside, events, config, console)
+        about = {"events": events, **asdict(config)}
+        (beside / ABOUT).write_text(json.dumps(about, indent=2) + "\n")
+        rows = {
+            name: pyarrow.dataset.dataset(beside / name, format="parquet").count_rows() for name in generator.TABLES
+        }
+        if sum(rows.values()) != events:
+            raise MidstreamError(f"{sum(rows.values())} rows were written for {events} events; {out} is left as it was")
+    size = sum(file.stat().st_size for file in out.rglob("*.parquet"))
+    counts = ", ".join(f"{count} in {name}/" for name, count in rows.items())
+    print(f"{events} events in {named}: {counts}; {size / 1e6:.1f} MB")
+
+
+def _check_place(out: Path) -> None:
+    if not out.exists():
+        return
+    if not out.is_dir():
+        raise PlanError(f"{out} is a file; name a directory")
+    entries = {entry.name for entry in out.iterdir()}
+    foreign = entries - {ABOUT, *generator.TABLES} if ABOUT in entries else entries
+    if foreign:
+        raise PlanError(
+            f"{out} holds {min(foreign)}, which was not made by this command: it is left as it is; name another one"
+        )
+
+
+@contextmanager
+def _written_beside(out: Path) -> Iterator[Path]:
+    """Give a new directory that takes the place of `out` in the end, or is removed if something goes wrong."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    beside, old = (out.parent / f".{out.name}.{os.getpid()}.{what}" for what in ("partial", "old"))
+    shutil.rmtree(beside, ignore_errors=True)  # left by a process that was killed
+    beside.mkdir()
+    try:
+        yield beside
+        if out.exists():
+            out.rename(old)
+        beside.rename(out)
+    except BaseException:
+        if old.exists():
+            old.rename(out)
+        shutil.rmtree(beside, ignore_errors=True)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _write(directory: Path, events: int, config: generator.Config, console: Console) -> None:
+    """Let Spark write in a thread of its own, and show its progress; Ctrl-C then interrupts no call to Java."""
+    with console.status("starting Spark"):
+        spark = local_session("midstream-nexmark")
+    with _Bar(console) as bar, ThreadPoolExecutor(1) as writer:
+        try:
+            writing = writer.submit(generator.generate, spark, directory, events, config, bar.begin)
+            while not wait([writing], timeout=0.2).done:
+                bar.show(spark.sparkContext.statusTracker())
+            writing.result()
+        except KeyboardInterrupt:
+            spark.sparkContext.setLogLevel("OFF")  # tasks that are stopped complain
+            raise
+        finally:
+            spark.stop()  # before the files are removed that its tasks write
+
+
+class _Bar(Progress):
+    """A line for each table: how many of Spark's tasks are done."""
+
+    def __init__(self, console: Console) -> None:
+        columns = (TextColumn("writing {task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        super().__init__(*columns, console=console, transient=True)
+
+    def begin(self, table: str) -> None:
+        """Begin the line of a table; those before it are done."""
+        for task in self.tasks:
+            self.update(task.id, completed=task.total)
+            self.stop_task(task.id)
+        self.add_task(table, total=None)
+
+    def show(self, tracker: StatusTracker) -> None:
+        """Show the tasks of the stage that runs."""
+        for stage in map(tracker.getStageInfo, tracker.getActiveStageIds()):
+            if stage is not None and self.tasks:
+                self.update(self.tasks[-1].id, completed=stage.numCompletedTasks, total=stage.numTasks)

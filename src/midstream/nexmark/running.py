@@ -1,0 +1,85 @@
+"""A query of Nexmark as a job over events that end, and its results beside what they must be."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.dataset
+
+import midstream as ms
+from midstream.errors import PlanError
+from midstream.events import Event, ignore
+from midstream.nexmark import generator
+from midstream.nexmark.comparison import Comparison, compared
+from midstream.nexmark.generator import Config
+from midstream.nexmark.oracle import expected
+from midstream.nexmark.queries import QUERIES, Events
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+UPDATING = {"q4": "category", "q6": "seller"}  # whose last row per key counts
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Which events, how they are cut into epochs, and where everything lies."""
+
+    query: str
+    events: int
+    config: Config
+    out: Path
+    checkpoint: Path
+    rows_per_epoch: int = 0  # 0: all in one
+    slots: int = 0
+    size: float = 10.0  # of windows, in seconds
+    slide: float = 2.0
+
+    def __post_init__(self) -> None:
+        if self.query not in QUERIES:
+            raise PlanError(f"{self.query!r} is no query of Nexmark; they are {', '.join(QUERIES)}")
+
+    @property
+    def delay(self) -> float:
+        """By how many seconds events may be out of order."""
+        return (self.config.out_of_order - 1) / self.config.events_per_second
+
+    def flow(self, spark: SparkSession) -> ms.Flow:
+        """Make the flow of the query."""
+        flow = ms.Flow(f"nexmark-{self.query}")
+
+        def source(table: str) -> DataFrame:
+            slices = os.path.join(self.checkpoint, "slices", table)
+            ids = generator.bounded(spark, slices, self.events, self.rows_per_epoch)
+            return generator.TABLES[table](ids, self.config)
+
+        events = Events(flow, source, self.delay, self.size, self.slide, self.slots)
+        QUERIES[self.query](events).sink("results", ms.sinks.files(self.out))
+        return flow
+
+    def start(
+        self, spark: SparkSession, listener: Callable[[Event], None] = ignore, options: Mapping[str, Any] | None = None
+    ) -> ms.Job:
+        """Start it, or go on where it was."""
+        return self.flow(spark).start(
+            self.checkpoint / "job", trigger=ms.available_now(end_of_input=True), listener=listener, **(options or {})
+        )
+
+    def results(self) -> pa.Table:
+        """Read the results, without the epoch; of queries that update, the last row of each key."""
+        rows = pa.dataset.dataset(self.out, format="parquet", partitioning="hive").to_table()
+        if self.query in UPDATING:
+            key = UPDATING[self.query]
+            last = rows.group_by(key).aggregate([("epoch", "max")]).rename_columns([key, "epoch"])
+            rows = rows.join(last, [key, "epoch"], join_type="inner")
+        return rows.drop_columns(["epoch"])
+
+    def compared(self, data: Path) -> Comparison:
+        """Compare the results with those of the oracle over the same events, as `nexmark generate` writes them."""
+        found, wanted = self.results(), expected(self.query, data, self.size, self.slide)
+        return compared(found.select(wanted.schema.names), wanted)

@@ -1,0 +1,126 @@
+"""The rows with the greatest value of a column, per window: what the user writes, and the operators it becomes.
+
+    counts ── best.rows (transform: of each epoch, the rows that lead) ── best (process: of all, once the window closes)
+
+The first only saves the second work: a row that does not lead its epoch's rows cannot lead them all.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from midstream.aggregates import quote
+from midstream.ddl import ddl
+from midstream.errors import PlanError
+from midstream.functions import Context, KeyedFunction, StateDeclaration, Timer, list_of
+from midstream.resolve import worked_out
+from midstream.windows import Window
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from midstream.flow import Stream
+
+BOUNDS = ("window_start", "window_end")
+
+
+def top(
+    rows: Stream, keys: Sequence[str], window: Window | None, *, id: str, n: int, by: str, ties: bool, slots: int
+) -> Stream:
+    """Add the operators; without a `window` the rows have the bounds of theirs already."""
+    if n < 1:
+        raise PlanError(f"top {id!r} needs n=1 or more, not {n}")
+    flow = rows.flow
+    if not flow.sources:
+        raise PlanError(f"top {id!r} must know the columns of its rows: write the whole flow, and job.modify(new_flow)")
+    resolved = worked_out(next(iter(flow.sources.values())).sparkSession, flow.plan())
+    schema, time = resolved.schemas[rows.id], resolved.event_times[rows.id]
+    for column in (by, *keys):
+        if column not in schema.names:
+            raise PlanError(f"top {id!r}: there is no column {column!r}; the stream has {', '.join(schema.names)}")
+    if window is not None and time is None:
+        raise PlanError(f"top {id!r} needs event time: say with_watermark(column, delay) before it")
+    leading = Leading(n, by, (*keys, *BOUNDS), time if window is not None else None, window)
+    made = rows.transform(f"{id}.rows", leading, per_epoch=True)
+    types = {field.name: ddl(field.dataType) for field in schema}
+    if window is not None:
+        types |= dict.fromkeys(BOUNDS, "timestamp")
+    kept = f"struct<{', '.join(f'{quote(name)}: {type}' for name, type in types.items())}>"
+    function = Top(n, list(types).index(by), ties, kept, drops_late=window is not None)
+    return made.key_by(*keys, *BOUNDS).process(id, function, schema="", slots=slots)
+
+
+@dataclass(frozen=True)
+class Leading:
+    """Of the rows of one epoch, those that lead their window; with the bounds of the window, where rows lack them."""
+
+    n: int
+    by: str
+    keys: tuple[str, ...]
+    time: str | None
+    window: Window | None
+
+    def __call__(self, rows: DataFrame) -> DataFrame:
+        """Leave out the others."""
+        if self.window is not None:
+            size, slide, at = self.window.size, self.window.slide, f"unix_micros({quote(str(self.time))})"
+            last = f"{at} - pmod({at}, {slide}L)"
+            first = f"{at} - {size}L - pmod({at} - {size}L, {slide}L) + {slide}L"
+            starts = f"explode(sequence({first}, {last}, {slide}L)) as _start"
+            bounds = ["timestamp_micros(_start) as window_start", f"timestamp_micros(_start + {size}L) as window_end"]
+            rows = rows.where(f"{quote(str(self.time))} is not null").selectExpr("*", starts)
+            rows = rows.selectExpr("*", *bounds).drop("_start")
+        by, keys = quote(self.by), ", ".join(map(quote, self.keys))
+        rank = f"rank() over (partition by {keys} order by {by} desc nulls last)"
+        return rows.selectExpr("*", f"{rank} as _rank").where(f"_rank <= {self.n}").drop("_rank")
+
+
+class Top(KeyedFunction):
+    """Keeps the leading rows of a window until the watermark has reached its end, and gives them out then.
+
+    Promised: null ranks last, NaN first, as in Spark. Without ties, of equal rows those whose columns come first.
+    """
+
+    def __init__(self, n: int, at: int, ties: bool, type: str, *, drops_late: bool) -> None:
+        self.n, self.at, self.ties, self.type = n, at, ties, type
+        self.drops_late = drops_late  # rows of a window that was given out before; windows that close are never late
+
+    def declared(self) -> dict[str, StateDeclaration]:
+        """The rows that lead so far."""
+        return {"best": list_of(self.type)}
+
+    def process(self, key: Any, rows: list[Any], ctx: Context) -> None:
+        """Keep what leads."""
+        if self.drops_late and ctx.watermark is not None and key.window_end <= ctx.watermark:
+            return
+        kept = self.bound_state("best").read("best")
+        leading = self._leading([*(tuple(row.values()) for row in kept), *map(tuple, rows)])
+        self.bound_state("best").write("best", leading)
+        ctx.set_event_timer(key.window_end)
+
+    def on_timer(self, key: Any, timer: Timer, ctx: Context) -> Iterable[tuple[Any, ...]]:
+        """Give it out."""
+        kept = self.bound_state("best").read("best")
+        found = [tuple(row.values()) for row in kept]
+        kept.clear()
+        return found
+
+    def _leading(self, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+        ranked = sorted(rows, key=lambda row: self._rank(row[self.at]), reverse=True)
+        if len(ranked) <= self.n:
+            return ranked
+        least = self._rank(ranked[self.n - 1][self.at])
+        if self.ties:
+            return [row for row in ranked if self._rank(row[self.at]) >= least]
+        above = [row for row in ranked if self._rank(row[self.at]) > least]
+        equal = sorted((row for row in ranked if self._rank(row[self.at]) == least), key=repr)
+        return [*above, *equal[: self.n - len(above)]]
+
+    @staticmethod
+    def _rank(value: Any) -> tuple[Any, ...]:
+        if value is None:
+            return (0,)
+        return (2,) if isinstance(value, float) and math.isnan(value) else (1, value)

@@ -1,0 +1,141 @@
+"""Windows of event time over real Spark, compared with the definition in plain Python."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import midstream as ms
+from midstream import testing
+from tests.windowing import SCHEMA, START, Naive, cut, rows_of, some_events
+
+AGGREGATES = {"n": ms.count(), "total": ms.sum("price"), "best": ms.max("price")}
+SHAPES = {"tumbling": (10, 10), "sliding": (10, 2), "uneven": (10, 4)}
+
+
+def utc(row: Any) -> tuple[Any, ...]:
+    return tuple(value.astimezone() if hasattr(value, "astimezone") else value for value in row)
+
+
+def expected(naive: Naive, lists: list[Any]) -> tuple[Counter[Any], Counter[Any]]:
+    closed, updates = Counter[Any](), Counter[Any]()
+    for events in lists:
+        now, changed = naive.epoch(events)
+        closed, updates = closed + now, updates + changed
+    return closed + naive.epoch([], is_last=True)[0], updates
+
+
+@pytest.mark.parametrize(("size", "slots"), [(9, 3), (40, 1), (200, 2)])
+def test_windows_are_what_their_definition_says(spark: SparkSession, size: int, slots: int) -> None:
+    events = some_events(seed=size, count=90)
+    lists = cut(events, size)
+
+    def build(flow: ms.Flow, rows: ms.Stream) -> None:
+        timed = rows.with_watermark("ts", "5 seconds")
+        for name, (length, slide) in SHAPES.items():
+            window = ms.sliding(length, slide)
+            keyed = timed.key_by("user").window(window).aggregate(name, slots=slots, **AGGREGATES)
+            keyed.sink(f"{name}.out", ms.sinks.memory())
+            keyed.late.sink(f"{name}.late.out", ms.sinks.memory())
+            updates = timed.key_by("user").window(window).aggregate(f"{name}.updates", emit="update", **AGGREGATES)
+            updates.sink(f"{name}.updates.out", ms.sinks.memory())
+        timed.window(ms.tumbling(10)).aggregate("all", **AGGREGATES).sink("all.out", ms.sinks.memory())
+
+    found = testing.run(spark, build, end_of_input=True, state=True, rows=testing.batches(SCHEMA, *map(rows_of, lists)))
+    for name, (length, slide) in SHAPES.items():
+        closed, updates = expected(Naive(length, slide, delay=5), lists)
+        assert Counter(map(utc, found.rows(f"{name}.out"))) == closed, name
+        assert Counter(map(utc, found.rows(f"{name}.updates.out"))) == updates, name
+        assert found.rows(f"{name}.late.out") == []
+        assert found.state[name]["record"] == [], "nothing is kept of windows that are closed"
+    assert Counter(map(utc, found.rows("all.out"))) == expected(Naive(10, 10, delay=5, keyed=False), lists)[0]
+
+
+@pytest.mark.parametrize("lateness", [0, 6])
+def test_late_rows_are_counted_and_given_out_with_a_reason(spark: SparkSession, lateness: int) -> None:
+    events = [*some_events(seed=5, count=100, disorder=20.0), ("eve", 1, None), (None, None, None)]
+    lists = cut(events, 10)
+
+    def build(flow: ms.Flow, rows: ms.Stream) -> None:
+        timed = rows.with_watermark("ts", "1 second")
+        for name, (length, slide) in SHAPES.items():
+            windows = timed.key_by("user").window(ms.sliding(length, slide))
+            made = windows.aggregate(name, lateness=lateness, **AGGREGATES)
+            made.sink(f"{name}.out", ms.sinks.memory())
+            made.late.sink(f"{name}.late.out", ms.sinks.memory())
+
+    found = testing.run(spark, build, end_of_input=True, rows=testing.batches(SCHEMA, *map(rows_of, lists)))
+    for name, (length, slide) in SHAPES.items():
+        naive = Naive(length, slide, delay=1, lateness=lateness)
+        closed, _ = expected(naive, lists)
+        assert Counter(map(utc, found.rows(f"{name}.out"))) == closed, name
+        late = Counter((*utc(rows_of([event[:3]])[0]), event[3]) for event in naive.late.elements())
+        assert Counter(map(utc, found.rows(f"{name}.late.out"))) == late, name
+        assert sum(epoch.late[name] for epoch in found.epochs()) == late.total() > 2
+
+
+def test_windows_go_on_after_crashes(spark: SparkSession) -> None:
+    lists = cut(some_events(seed=11, count=100), 10)
+    faults: list[Any] = []
+    for number, events in enumerate(lists):
+        faults += [testing.Crash()] if number in (3, 7) else []
+        faults.append(rows_of(events))
+
+    def build(flow: ms.Flow, rows: ms.Stream) -> None:
+        windows = rows.with_watermark("ts", "5 seconds").key_by("user").window(ms.sliding(10, 2))
+        windows.aggregate("sums", **AGGREGATES).sink("out", ms.sinks.memory())
+
+    found = testing.run(spark, build, end_of_input=True, rows=testing.batches(SCHEMA, *faults))
+    assert found.crashes == 2
+    assert Counter(map(utc, found.rows("out"))) == expected(Naive(10, 2, delay=5), lists)[0]
+
+
+@pytest.mark.parametrize("size", [9, 200])
+def test_the_top_of_a_window_is_what_sorting_all_of_it_gives(spark: SparkSession, size: int) -> None:
+    events = some_events(seed=21, count=90)
+    lists = cut(events, size)
+
+    def build(flow: ms.Flow, rows: ms.Stream) -> None:
+        timed = rows.with_watermark("ts", "5 seconds")
+        counts = timed.key_by("user").window(ms.sliding(10, 2)).aggregate("counts", n=ms.count())
+        counts.top("busiest", 2, by="n").sink("busiest.out", ms.sinks.memory())
+        timed.window(ms.tumbling(10)).top("best", 1, by="price").sink("best.out", ms.sinks.memory())
+        timed.key_by("user").window(ms.sliding(10, 5)).top("two", 2, by="price").sink("two.out", ms.sinks.memory())
+        timed.window(ms.tumbling(10)).top("one", 1, by="price", ties=False).sink("one.out", ms.sinks.memory())
+
+    found = testing.run(spark, build, end_of_input=True, rows=testing.batches(SCHEMA, *map(rows_of, lists)))
+    counted = Counter[Any]()
+    for user, _, at in events:
+        counted.update((user, start) for start in Naive(10, 2).windows(at or 0.0))
+    busiest = [(*utc((user, *bounds(start, 10))), n) for (user, start), n in leading(counted.items(), 2, per=1)]
+    assert Counter(map(utc, found.rows("busiest.out"))) == Counter(busiest)
+    assert Counter(map(utc, found.rows("best.out"))) == raw_top(events, 10, 10, 1, keyed=False)
+    assert Counter(map(utc, found.rows("two.out"))) == raw_top(events, 10, 5, 2, keyed=True)
+    ones = Counter(map(utc, found.rows("one.out")))
+    assert not ones - raw_top(events, 10, 10, 1, keyed=False)
+    assert len(ones) == ones.total() == len({row[-1] for row in raw_top(events, 10, 10, 1, keyed=False)})
+
+
+def bounds(start: int, size: int) -> tuple[Any, Any]:
+    return START + timedelta(seconds=start), START + timedelta(seconds=start + size)
+
+
+def leading(items: Any, n: int, per: int) -> list[Any]:
+    """The items with at most n - 1 greater ones among those of their window."""
+    items = list(items)
+    return [one for one in items if sum(o[0][per] == one[0][per] and o[1] > one[1] for o in items) < n]
+
+
+def raw_top(events: list[Any], size: int, slide: int, n: int, *, keyed: bool) -> Counter[Any]:
+    placed = [(event, start) for event in events for start in Naive(size, slide).windows(event[2])]
+    found = Counter[Any]()
+    for event, start in placed:
+        rivals = [e for e, s in placed if s == start and (not keyed or e[0] == event[0])]
+        worth = -1000 if event[1] is None else event[1]
+        if sum((-1000 if rival[1] is None else rival[1]) > worth for rival in rivals) < n:
+            found[(*utc(rows_of([event])[0]), *bounds(start, size))] += 1
+    return found
