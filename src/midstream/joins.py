@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import msgspec
-from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+from pyspark.sql.types import StructType
 
 from midstream.aggregates import quote
+from midstream.ddl import ddl, struct
 from midstream.durations import Duration, micros, signed_micros
 from midstream.errors import PlanError
 from midstream.flow import Flow, KeyedStream, Stream
@@ -95,7 +96,7 @@ class _Side:
     @property
     def type(self) -> str:
         """The type of what is kept of a row."""
-        return _struct(self.others or (_STAND_IN,))
+        return struct(self.others or (_STAND_IN,))
 
 
 @dataclass(frozen=True)
@@ -227,25 +228,6 @@ def _function(
 
 def _output(left: _Side, right: _Side) -> tuple[tuple[str, str], ...]:
     return (*left.keys, *left.others, *right.others)
-
-
-def ddl(type: DataType) -> str:
-    """Write a type so that it can be read again, whatever its fields are called; all of it may be null.
-
-    >>> ddl(StructType().add("a b", "integer", nullable=False))
-    'struct<`a b`: int>'
-    """
-    if isinstance(type, StructType):
-        return _struct(tuple((field.name, ddl(field.dataType)) for field in type))
-    if isinstance(type, ArrayType):
-        return f"array<{ddl(type.elementType)}>"
-    if isinstance(type, MapType):
-        return f"map<{ddl(type.keyType)}, {ddl(type.valueType)}>"
-    return type.simpleString()
-
-
-def _struct(columns: tuple[tuple[str, str], ...]) -> str:
-    return f"struct<{', '.join(f'{quote(name)}: {type}' for name, type in columns)}>"
 
 
 def _shown(columns: tuple[tuple[str, str], ...]) -> str:

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from midstream.aggregates import quote
+from midstream.ddl import ddl
 from midstream.errors import PlanError
 from midstream.functions import Context, KeyedFunction, StateDeclaration, Timer, list_of
-from midstream.joins import ddl
 from midstream.resolve import worked_out
 from midstream.windows import Window
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import pairwise
+from random import Random
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
+from midstream.code import capture
 from midstream.deduplication import Deduplicate
 from midstream.functions import Context, KeyedFunction, state_fields
 from midstream.join_function import BoundedJoin, UnboundedJoin
@@ -31,7 +34,6 @@ TYPES = {"deadline": MOMENT, "left": MANY, "right": MANY, "left key": MOMENT, "r
 COMMON: dict[str, Any] = {"keys": 1, "widths": (1, 1), "types": ("struct<n: bigint>", "struct<n: bigint>")}
 
 Row = tuple[str, str | None, int | None, int]  # side, key, event time, a number
-HOWS = ("inner", "left", "right", "full")
 
 
 class Runner:
@@ -90,14 +92,14 @@ def in_common_form(row: Row) -> tuple[Any, ...]:
     return key, side, moment, *((kept, None) if side == "left" else (None, kept))
 
 
-def nested_loops(rows: list[Row], how: str, related: Any) -> Counter[Any]:
+def nested_loops(rows: list[Row], how: str, related: Callable[[int, int], bool]) -> Counter[Any]:
     """What the join is, by its definition."""
     lefts, rights = ([row for row in rows if row[0] == side] for side in ("left", "right"))
 
     def match(left: Row, right: Row) -> bool:
         if left[1] is None or left[1] != right[1] or left[2] is None or right[2] is None:
             return False
-        return bool(related(left[2], right[2]))
+        return related(left[2], right[2])
 
     found = Counter((left[1], left[3], right[3]) for left in lefts for right in rights if match(left, right))
     if how in ("left", "full"):
@@ -107,54 +109,60 @@ def nested_loops(rows: list[Row], how: str, related: Any) -> Counter[Any]:
     return found
 
 
-@st.composite
-def streams(draw: st.DrawFn) -> list[Row]:
+def within(lower: int, upper: int) -> Callable[[int, int], bool]:
+    return lambda left, right: lower <= right - left <= upper
+
+
+def one_window(size: int) -> Callable[[int, int], bool]:
+    return lambda left, right: left // size == right // size
+
+
+def stream(draw: Random) -> list[Row]:
     """Rows of both sides as they arrive: each out of order by the delay at most, one maybe far behind the other."""
-    row = st.tuples(
-        st.sampled_from(["left", "right"]),
-        st.sampled_from(["a", "a", "b", None]),
-        st.none() | st.integers(-30, 30) | st.integers(0, 5),
-        st.integers(0, 2),
-        st.integers(0, DELAY),
-    )
-    behind = draw(st.sampled_from([0, 0, 25]))
-    rows = draw(st.lists(row, max_size=30))
-    rows.sort(key=lambda r: (r[2] or 0) + r[4] + (behind if r[0] == "right" else 0))
-    return [row[:4] for row in rows]
+    behind, span = draw.choice([0, 0, 25]), draw.choice([8, 30, 60])
+    rows: list[tuple[int, Row]] = []
+    for _ in range(draw.randrange(40)):
+        side, key = draw.choice(["left", "right"]), draw.choice(["a", "a", "a", "b", None])
+        time = None if draw.random() < 0.1 else draw.randrange(-span // 2, span // 2)
+        arrives = (time or 0) + draw.randrange(DELAY + 1) + (behind if side == "right" else 0)
+        rows.append((arrives, (side, key, time, draw.randrange(3))))
+    return [row for _, row in sorted(rows, key=lambda pair: pair[0])]
 
 
-def cut(rows: list[Row], places: Iterable[int]) -> list[list[Row]]:
+def cut(rows: list[Row], draw: Random) -> list[list[Row]]:
     """Cut a stream into epochs, some of them empty."""
-    edges = [0, *sorted(place % (len(rows) + 1) for place in places), len(rows)]
-    return [rows[a:b] for a, b in pairwise(edges)]
+    places = sorted(draw.randrange(len(rows) + 1) for _ in range(draw.choice([0, 1, 5, len(rows)])))
+    return [rows[a:b] for a, b in pairwise([0, *places, len(rows)])]
 
 
-cuts = st.lists(st.integers(0, 30), max_size=8)
+@pytest.mark.parametrize("how", ["inner", "left", "right", "full"])
+def test_an_interval_join_is_what_nested_loops_give(how: str) -> None:
+    for seed in range(200):
+        draw = Random(seed)
+        rows, lower = stream(draw), draw.randrange(-8, 9)
+        upper = lower + draw.randrange(10)
+        function = BoundedJoin(**COMMON, how=how, lower=lower, upper=upper)
+        runner, found = run_join(function, TYPES, cut(rows, draw))
+        assert found == nested_loops(rows, how, within(lower, upper)), seed
+        assert runner.entries() == 0, "at the end of the input nothing is kept"
 
 
-@given(rows=streams(), places=cuts, how=st.sampled_from(HOWS), bounds=st.tuples(st.integers(-8, 8), st.integers(0, 9)))
-def test_an_interval_join_is_what_nested_loops_give(
-    rows: list[Row], places: list[int], how: str, bounds: tuple[int, int]
-) -> None:
-    lower, upper = bounds[0], bounds[0] + bounds[1]
-    function = BoundedJoin(**COMMON, how=how, lower=lower, upper=upper)
-    runner, found = run_join(function, TYPES, cut(rows, places))
-    assert found == nested_loops(rows, how, lambda left, right: lower <= right - left <= upper)
-    assert runner.entries() == 0, "at the end of the input nothing is kept"
+@pytest.mark.parametrize("how", ["inner", "left", "right", "full"])
+def test_a_window_join_is_what_nested_loops_give(how: str) -> None:
+    for seed in range(200):
+        draw = Random(seed)
+        rows, size = stream(draw), draw.randrange(1, 12)
+        runner, found = run_join(BoundedJoin(**COMMON, how=how, size=size), TYPES, cut(rows, draw))
+        assert found == nested_loops(rows, how, one_window(size)), seed
+        assert runner.entries() == 0, "at the end of the input nothing is kept"
 
 
-@given(rows=streams(), places=cuts, how=st.sampled_from(HOWS), size=st.integers(1, 12))
-def test_a_window_join_is_what_nested_loops_give(rows: list[Row], places: list[int], how: str, size: int) -> None:
-    runner, found = run_join(BoundedJoin(**COMMON, how=how, size=size), TYPES, cut(rows, places))
-    assert found == nested_loops(rows, how, lambda left, right: left // size == right // size)
-    assert runner.entries() == 0, "at the end of the input nothing is kept"
-
-
-@given(rows=streams(), places=cuts)
-def test_an_unbounded_join_gives_every_pair_once(rows: list[Row], places: list[int]) -> None:
-    timed = [(side, key, 0, number) for side, key, _, number in rows]
-    _, found = run_join(UnboundedJoin(**COMMON, ttl=0), {"left": ROW, "right": ROW}, cut(timed, places))
-    assert found == nested_loops(timed, "inner", lambda left, right: True)
+def test_an_unbounded_join_gives_every_pair_once() -> None:
+    for seed in range(200):
+        draw = Random(seed)
+        rows = [(side, key, 0, number) for side, key, _, number in stream(draw)]
+        _, found = run_join(UnboundedJoin(**COMMON, ttl=0), {"left": ROW, "right": ROW}, cut(rows, draw))
+        assert found == nested_loops(rows, "inner", lambda left, right: True), seed
 
 
 def test_a_row_is_kept_as_long_as_the_watermark_allows_a_match_and_no_longer() -> None:
@@ -222,6 +230,22 @@ def test_a_ttl_ends_an_unbounded_wait() -> None:
     assert runner.epoch([("a", row[0])], None, now=112) == [("a", 1, 2), ("a", 1, 2)]
 
 
+def digest(function: KeyedFunction) -> str:
+    return capture(function, what="a join", shipped=True).digest
+
+
+def test_a_join_is_the_same_code_in_every_process_and_other_code_if_it_is_changed() -> None:
+    program = (
+        "from tests.unit.test_join_function import *\n"
+        "print(digest(BoundedJoin(**COMMON, how='full', lower=1, upper=2)))"
+    )
+    environment = {**os.environ, "PYTHONHASHSEED": "7", "PYTHONPATH": os.pathsep.join(sys.path)}
+    told = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert told.stdout.strip() == digest(BoundedJoin(**COMMON, how="full", lower=1, upper=2))
+    assert told.stdout.strip() != digest(BoundedJoin(**COMMON, how="full", lower=1, upper=3))
+    assert digest(Deduplicate("1 hour")) == digest(Deduplicate("60 min")) != digest(Deduplicate("2 hours"))
+
+
 # --- deduplication --------------------------------------------------------------------------------------------------
 
 
@@ -229,26 +253,24 @@ def deduplication(within: int, *, timed: bool) -> Runner:
     return Runner(Deduplicate(within / 1e6), {"passed": pa.list_(MOMENT)}, 0 if timed else None)
 
 
-@given(
-    times=st.lists(st.tuples(st.integers(0, 60), st.integers(0, DELAY)), max_size=25),
-    places=cuts,
-    within=st.integers(1, 15),
-)
-def test_of_rows_close_together_the_first_passes(times: list[tuple[int, int]], places: list[int], within: int) -> None:
-    arriving = [time for time, late in sorted(times, key=sum)]
-    runner, passed, seen = deduplication(within, timed=True), list[int](), None
-    for rows in cut([("", None, time, 0) for time in arriving], places):
-        some = sorted(row[2] for row in rows if row[2] is not None)
-        found = runner.epoch([("a", (moment_of(time), time)) for time in some], None if seen is None else seen - DELAY)
-        expected = []
-        for time in some:  # the oracle forgets nothing
-            if all(abs(time - other) >= within for other in passed):
-                passed.append(time)
-                expected.append(time)
-        seen = max([*some, *([] if seen is None else [seen])], default=None)
-        assert [row[1] for row in found] == expected
-    runner.epoch([], END_OF_TIME)
-    assert runner.entries() == 0
+def test_of_rows_close_together_the_first_passes() -> None:
+    for seed in range(200):
+        draw = Random(seed)
+        rows, span = [row for row in stream(draw) if row[0] == "left"], draw.randrange(1, 15)
+        runner, passed, seen = deduplication(span, timed=True), list[int](), list[int]()
+        for epoch in cut(rows, draw):
+            times = sorted(time for _, _, time, _ in epoch if time is not None)
+            watermark = max(seen) - DELAY if seen else None
+            found = runner.epoch([("a", (moment_of(time), time)) for time in times], watermark)
+            expected = []
+            for time in times:  # the oracle forgets nothing
+                if all(abs(time - other) >= span for other in passed):
+                    passed.append(time)
+                    expected.append(time)
+            seen += times
+            assert [row[1] for row in found] == expected, seed
+        runner.epoch([], END_OF_TIME)
+        assert runner.entries() == 0
 
 
 def test_without_event_time_the_clock_of_the_epochs_counts() -> None:

@@ -24,7 +24,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "job starting modifications handle watching query flow joins ranking java sessions",
         "engine attempt briefing placement places anchor shadow records reporting rehearsal validation savepoint",
         "dataflow resolve deadline housekeeping failures slot aggregate_task window_task function_task join_function",
-        "state place sinks sources journal storage metrics aggregation retention",
+        "state place ddl sinks sources journal storage metrics aggregation retention",
         "coordinator modification feeds",
         "operators changes relocation planfile plan functions aggregates deduplication code",
         "migration windows seats balance routing events errors durations",

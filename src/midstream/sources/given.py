@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from midstream import code
 from midstream.code import Code
+from midstream.ddl import ddl
 from midstream.errors import PlanError
 from midstream.plan import Source
 
@@ -29,8 +30,7 @@ def given(id: str, source: DataFrame | Callable[..., DataFrame]) -> tuple[Source
     else:
         frame = _checked(id, source)
     schema = ", ".join(
-        f"`{field.name}` {field.dataType.simpleString()}{'' if field.nullable else ' not null'}"
-        for field in frame.schema
+        f"`{field.name}` {ddl(field.dataType)}{'' if field.nullable else ' not null'}" for field in frame.schema
     )
     return Source(id=id, schema=schema, code=made_by), frame
 
