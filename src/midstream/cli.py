@@ -198,6 +198,21 @@ def nexmark_check(
     raise typer.Exit(0 if command.check(query, events, config, out, rows_per_epoch, slots) else 1)
 
 
+@nexmark.command("bench")
+def nexmark_bench(
+    queries: Annotated[list[str] | None, typer.Argument(help="q0 to q8; all by default.")] = None,
+    events: Events = 1_000_000,
+    rows_per_epoch: Annotated[int, typer.Option(help="Events in an epoch.", min=1)] = 50_000,
+    rounds: Annotated[int, typer.Option(help="How often each is run; the median counts.", min=1)] = 3,
+    json: Json = None,
+) -> None:
+    """Events per second of each query, ours and as plain Structured Streaming; results are checked first."""
+    from midstream.nexmark import bench as nexmark_bench
+    from midstream.nexmark.queries import QUERIES
+
+    nexmark_bench.run(queries or tuple(QUERIES), events, rows_per_epoch, rounds, json)
+
+
 @bench.command()
 def rescale(
     state_mb: Annotated[int, typer.Option(help="Size of the state.")] = 500,

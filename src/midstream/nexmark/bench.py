@@ -1,0 +1,175 @@
+"""Events per second of every query, as ours and as plain Structured Streaming, where Spark can express it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from rich.table import Table
+
+from midstream.bench import machine
+from midstream.bench.latency import epochs_of
+from midstream.bench.oracle import ResultError
+from midstream.bench.record import at_least_one, rendered, save
+from midstream.bench.workbench import Workbench, pause, workbench
+from midstream.errors import PlanError
+from midstream.nexmark import generator
+from midstream.nexmark.comparison import compared
+from midstream.nexmark.generator import Config
+from midstream.nexmark.oracle import expected
+from midstream.nexmark.plain import PLAIN, Tables
+from midstream.nexmark.queries import QUERIES
+from midstream.nexmark.running import Run
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+TIMED_REGION = (
+    "epochs as Spark reports them (durationMs.triggerExecution), generating the events and writing the results as "
+    "Parquet included. Left out: starting and stopping, the first third of the epochs, the check of the results"
+)
+OURS, PLAINLY = "midstream", "plain"
+
+
+@dataclass(slots=True)
+class Measured:
+    """The rates of one query, a round each."""
+
+    query: str
+    rates: dict[str, list[float]] = field(default_factory=dict)  # contestant -> events per second
+
+    @property
+    def ratio(self) -> float | None:
+        """How much faster ours is; `None` where there is nothing to compare with."""
+        if PLAINLY not in self.rates:
+            return None
+        return median(self.rates[OURS]) / median(self.rates[PLAINLY])
+
+
+def run(
+    queries: Sequence[str] = tuple(QUERIES),
+    events: int = 1_000_000,
+    rows_per_epoch: int = 50_000,
+    rounds: int = 3,
+    json: str | os.PathLike[str] | None = None,
+    echo: Callable[[str], object] = print,
+) -> dict[str, Any]:
+    """Measure queries, print a table, give the record.
+
+    Promised: every result of every round is compared with DuckDB's, and no figure is printed unless all agree; the
+    order rotates from round to round. Not promised: figures of a machine that does something else meanwhile.
+
+    Spark's windows that are still open when the events end are not expected of it: it has no end of input.
+    """
+    at_least_one(events=events, rows_per_epoch=rows_per_epoch, rounds=rounds)
+    unknown = [query for query in queries if query not in QUERIES]
+    if unknown:
+        raise PlanError(f"{unknown[0]!r} is no query of Nexmark; they are {', '.join(QUERIES)}")
+    config = Config(events_per_second=10_000)
+    found = [Measured(query) for query in queries]
+    with workbench() as bench:
+        data = Path(bench.directory, "data")
+        echo(f"generating {events:,} events")
+        generator.generate(bench.spark, data, events, config)
+        bench.spark.conf.set("spark.sql.shuffle.partitions", str(bench.cores))
+        for number in range(rounds):
+            for one in found[number % len(found) :] + found[: number % len(found)]:
+                names = [OURS, PLAINLY] if one.query in PLAIN else [OURS]
+                for name in names if number % 2 == 0 else names[::-1]:
+                    echo(f"round {number + 1} of {rounds}: {one.query}, {name}")
+                    measure = _ours if name == OURS else _plainly
+                    rate = measure(bench, one.query, events, rows_per_epoch, config, data)
+                    one.rates.setdefault(name, []).append(rate)
+        about = machine.describe(bench.spark)
+    record = {
+        "checked": True, "events": events, "rows_per_epoch": rows_per_epoch, "rounds": rounds,
+        "results": [
+            {
+                "query": one.query,
+                **{name: round(median(rates)) for name, rates in one.rates.items()},
+                "rates": {name: [round(rate) for rate in rates] for name, rates in one.rates.items()},
+                "ratio": None if one.ratio is None else round(one.ratio, 2),
+            }
+            for one in found
+        ],
+        "machine": about, "timed_region": TIMED_REGION,
+    }  # fmt: skip
+    echo(rendered(_table(record), "All results agree with DuckDB's.", f"Timed: {TIMED_REGION}."))
+    if json is not None:
+        save(record, json)
+    return record
+
+
+def _ours(bench: Workbench, query: str, events: int, per_epoch: int, config: Config, data: Path) -> float:
+    with bench.scratch(query) as place:
+        run = Run(query, events, config, Path(place, "out"), Path(place, "job"), per_epoch)
+        job = run.start(bench.spark, options={"cache": os.path.join(place, "cache")})
+        assert job.query is not None
+        while job.is_active:
+            pause()
+        job.await_termination()
+        _check(query, OURS, run.results(), expected(query, data))
+        return _rate(job.query, per_epoch, events)
+
+
+def _plainly(bench: Workbench, query: str, events: int, per_epoch: int, config: Config, data: Path) -> float:
+    with bench.scratch(query) as place:
+
+        def source(table: str) -> DataFrame:
+            ids = generator.bounded(bench.spark, Path(place, f"slices-{table}"), events, per_epoch)
+            return generator.TABLES[table](ids, config)
+
+        rows = PLAIN[query](Tables(source, 0.0, 10.0, 2.0))
+        out = os.path.join(place, "out")
+        writer = rows.writeStream.format("parquet").outputMode("append").option("path", out)
+        started = (
+            writer.option("checkpointLocation", os.path.join(place, "checkpoint")).trigger(availableNow=True).start()
+        )
+        while started.isActive:
+            pause()
+        started.awaitTermination()
+        found = bench.spark.read.parquet(out).toArrow()
+        _check(query, PLAINLY, found, _closed(query, expected(query, data), events, config))
+        return _rate(started, per_epoch, events)
+
+
+def _closed(query: str, wanted: pa.Table, events: int, config: Config) -> pa.Table:
+    """Of the windows that there are, those that end before the last event."""
+    if query not in ("q5", "q7"):
+        return wanted
+    last = config.start + (events - 1) * 1_000_000 // config.events_per_second
+    starts = wanted.column("window_start").cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
+    return wanted.filter(pc.less_equal(pc.add(starts, 10_000_000), last))
+
+
+def _check(query: str, name: str, found: pa.Table, wanted: pa.Table) -> None:
+    comparison = compared(found.select(wanted.schema.names), wanted)
+    if not comparison.is_equal:
+        raise ResultError(f"{query}, {name}: {comparison}")
+
+
+def _rate(query: StreamingQuery, per_epoch: int, events: int) -> float:
+    """Events per second over the epochs that have rows, without the first third."""
+    epochs = epochs_of(query)[: -(-events // per_epoch)]
+    kept = epochs[len(epochs) // 3 :]
+    return per_epoch * len(kept) / sum(epoch.seconds for epoch in kept)
+
+
+def _table(record: dict[str, Any]) -> Table:
+    table = Table(title=f"Nexmark, {record['events']:,} events: events/s, median of {record['rounds']}")
+    table.title_justify = "left"
+    for heading in ("query", OURS, PLAINLY, "ratio"):
+        table.add_column(heading, justify="left" if heading == "query" else "right")
+    for one in record["results"]:
+        plain, ratio = one.get(PLAINLY), one["ratio"]
+        table.add_row(
+            one["query"], f"{one[OURS]:,}", f"{plain:,}" if plain else "", f"{ratio:.2f}" if ratio is not None else ""
+        )
+    return table
