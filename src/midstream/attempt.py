@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from midstream import code, events
 from midstream import plan as p
 from midstream import storage as layout
-from midstream.aggregates import quote
 from midstream.dataflow import Dataflow, KeyedRun
 from midstream.errors import CheckpointError, MidstreamError
 from midstream.events import Event
@@ -22,6 +21,7 @@ from midstream.resolve import Resolved
 from midstream.sinks.base import Sink, Staged, Staging
 from midstream.state.changelog import Report, read_report
 from midstream.storage import Storage
+from midstream.watermarks import observed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Observation
@@ -55,11 +55,12 @@ class Attempt:
     keyed: dict[str, KeyedRun]
     listener: Callable[[Event], None]
     witness: Sink | None = None  # sees the rows of every sink too
+    clock: int = 0  # of the epoch
     run: str = field(default_factory=lambda: os.urandom(4).hex())
 
     def __call__(self) -> Outcome:
         """Run all jobs of the epoch."""
-        flow = Dataflow(self.resolved, self.batch, self.epoch, self.run, self.keyed, self.tags)
+        flow = Dataflow(self.resolved, self.batch, self.epoch, self.run, self.keyed, self.tags, self.clock)
         begun: list[tuple[Sink, Staging]] = []
         try:
             flow.prepare()
@@ -84,7 +85,7 @@ class Attempt:
 
     def without_sinks(self) -> None:
         """Run all operators and write nothing that counts: a rehearsal."""
-        flow = Dataflow(self.resolved, self.batch, self.epoch, self.run, self.keyed, self.tags)
+        flow = Dataflow(self.resolved, self.batch, self.epoch, self.run, self.keyed, self.tags, self.clock)
         try:
             flow.prepare()
             for operator in self.resolved.plan.of(p.Sink):
@@ -127,9 +128,10 @@ class Attempt:
         for id, observation in flow.observations.items():
             seen = _observed(observation)
             if seen is _PRUNED:
-                column = quote(str(self.resolved.event_times[id]))
-                rows = flow.frame(self.resolved.plan[id].inputs[0])
-                seen = rows.selectExpr(f"max(unix_micros({column}))").collect()[0][0]
+                operator = self.resolved.plan[id]
+                assert isinstance(operator, p.Watermark)
+                rows = flow.frame(operator.inputs[0])
+                seen = rows.selectExpr(f"max({observed(operator, self.clock)})").collect()[0][0]
             if seen is not None:
                 times[id] = seen
         return times

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from midstream import plan as p
 from midstream.dataflow import KeyedRun
-from midstream.journal import Commit, Intent, OperatorState
+from midstream.journal import Intent, OperatorState
 from midstream.resolve import Resolved
 from midstream.slot import Epoch
 from midstream.state.cache import Head, logs_of
+from midstream.watermarks import watermark_of
 
 if TYPE_CHECKING:
     from midstream.engine import Engine
@@ -24,7 +24,7 @@ def keyed_run(engine: Engine, resolved: Resolved, id: str, intent: Intent, final
     """Work out what an operator is told, from what is committed."""
     last, settings = engine.last, engine.settings
     state = last.operators.get(id, OperatorState()) if last is not None else OperatorState()
-    watermark = END_OF_TIME if final else watermark_of(resolved, id, last)
+    watermark = END_OF_TIME if final else watermark_of(resolved, id, last, intent.clock)
     if watermark is not None and state.watermark is not None:
         watermark = max(watermark, state.watermark)  # a longer delay, or one more source, does not open what is closed
     tuned = resolved.plan.tuning
@@ -68,27 +68,3 @@ def keyed_run(engine: Engine, resolved: Resolved, id: str, intent: Intent, final
         markers=bool(due) or engine.least.get(id, 0) < _BUSY,
         anchor=places.anchor,
     )
-
-
-def watermark_of(resolved: Resolved, id: str, commit: Commit | None) -> int | None:
-    """The watermark after a commit: the least over the watermark operators above, `None` while one has no rows.
-
-    It waits for rows that an operator above has put aside.
-    """
-    above = resolved.keyed[id].watermarks
-    if commit is None or not above:
-        return None
-    known = [commit.event_times]
-    for operator in resolved.plan.upstream(id):
-        state = commit.operators.get(operator.id)
-        if operator.id != id and state is not None and state.backlog:
-            known.append(state.hold)
-    if any(w not in times for w in above for times in known):
-        return None
-    return min(times[w] - _delay(resolved, w) for w in above for times in known)
-
-
-def _delay(resolved: Resolved, id: str) -> int:
-    operator = resolved.plan[id]
-    assert isinstance(operator, p.Watermark)
-    return operator.delay

@@ -26,6 +26,7 @@ from midstream.slot import GROUP, MARKER, SLOT, Epoch, SlotTask
 from midstream.sources import tagged
 from midstream.state.cache import Head
 from midstream.storage import backlog_directory, log_directory
+from midstream.watermarks import ahead, observed
 from midstream.window_task import PANE, WindowTask
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ class Dataflow:
     run: str
     keyed: dict[str, KeyedRun]
     tags: dict[str, int]  # source -> its tag in the batch
+    clock: int = 0  # of the epoch
     observations: dict[str, Observation] = field(default_factory=dict)  # watermark operator -> greatest event time
     _frames: dict[str, DataFrame] = field(default_factory=dict)
     _persisted: list[DataFrame] = field(default_factory=list)
@@ -122,7 +124,7 @@ class Dataflow:
             return self.spark.sql(self._late(operator))
         if isinstance(operator, p.Watermark):
             self.observations[operator.id] = Observation()
-            greatest = F.max(F.unix_micros(F.col(f"`{operator.column}`"))).alias("greatest")
+            greatest = F.expr(f"max({observed(operator, self.clock)})").alias("greatest")
             return inputs[0].observe(self.observations[operator.id], greatest)
         raise AssertionError(f"{operator.id!r} has no output")
 
@@ -131,7 +133,9 @@ class Dataflow:
         window = self.resolved.plan[operator.of]
         assert isinstance(window, p.Window)
         time, pane = self._times(window)
-        reason = f"if({time} is null, 'no event time', 'late')"
+        limit = ahead(self.resolved, window.id, self.clock)
+        too_far = f"when {time} > {limit}L then 'too far ahead' " if limit is not None else ""
+        reason = f"case when {time} is null then 'no event time' {too_far}else 'late' end"
         return f"select *, {reason} as {LATE_REASON} from {self._table(operator.inputs[0])} where {pane} is null"
 
     def _times(self, window: p.Window) -> tuple[str, str]:
@@ -139,6 +143,9 @@ class Dataflow:
         keyed, watermark, spec = self.resolved.keyed[window.id], self.keyed[window.id].epoch.watermark, window.spec
         time = f"unix_micros({quote(str(keyed.event_time))})"
         pane = f"{time} - pmod({time}, {spec.pane}L)"
+        limit = ahead(self.resolved, window.id, self.clock)
+        if limit is not None:
+            pane = f"if({time} <= {limit}L, {pane}, null)"
         above = self.resolved.plan.upstream(window.inputs[0])
         if watermark is None or any(isinstance(o, p.Window) for o in above):  # closed windows are never late
             return time, f"({pane})"

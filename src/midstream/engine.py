@@ -329,7 +329,7 @@ class Engine:
         keyed = {o.id: keyed_run(self, resolved, o.id, intent, final) for o in resolved.plan.of(p.Process, p.Aggregate)}
         return Attempt(
             resolved, batch, intent.epoch, self.job, self.journal.storage, tags(self.feeds), keyed, self.listener,
-            self.follower.witness if self.follower is not None else None,
+            self.follower.witness if self.follower is not None else None, intent.clock,
         )  # fmt: skip
 
     def configure(self, session: SparkSession, resolved: Resolved) -> None:

@@ -177,9 +177,33 @@ class Stream:
         """Apply a function to Arrow batches, on the executors."""
         return self._then(operators.map_arrow(function, schema=schema, id=id))
 
-    def with_watermark(self, column: str, delay: Duration, *, id: str | None = None) -> Stream:
-        """Declare the event-time column, and by how much rows may come late."""
-        return self._then(operators.watermark(column, delay, id=id or f"{self.id}.watermark"))
+    def with_watermark(
+        self,
+        column: str,
+        delay: Duration,
+        *,
+        idle_after: Duration = 0,
+        ahead: Duration = 0,
+        punctuation: str = "",
+        id: str | None = None,
+    ) -> Stream:
+        """Declare the event-time column, and by how much rows may come late.
+
+        Args:
+            column: a timestamp.
+            delay: how far a row may lie behind the greatest time before it.
+            idle_after: a stream that has had no rows for so long, by the clock of the epochs, does not hold back
+                operators that read others too; 0: it holds them back until it has some.
+            ahead: a row further ahead of the clock of its epoch does not move the watermark, and windows put it into
+                `.late`: one bad clock does not close every window. 0: there is no such bound.
+            punctuation: SQL. A row for which it holds says that no row before its time follows: the watermark goes
+                there at once, without the delay.
+            id: of the operator; that of this stream and ".watermark" by default.
+        """
+        made = operators.watermark(
+            column, delay, idle_after=idle_after, ahead=ahead, punctuation=punctuation, id=id or f"{self.id}.watermark"
+        )
+        return self._then(made)
 
     def union(self, id: str, *others: Stream) -> Stream:
         """Put this stream and others of its schema together."""

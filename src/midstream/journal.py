@@ -90,6 +90,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     operators: dict[str, OperatorState] = {}
     sinks: tuple[Staged, ...] = ()
     event_times: dict[str, int] = {}  # watermark operator -> greatest event time seen, microseconds
+    seen: dict[str, int] = {}  # watermark operator -> the clock when it last had rows, or was first known
     final: bool = False  # the input has ended: no epoch follows
     written: str = ""
 

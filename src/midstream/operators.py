@@ -38,9 +38,24 @@ def map_arrow(function: Callable[[Any], Any], *, schema: str, id: str = "") -> p
     return p.MapArrow(id=id, code=code, schema=schema)
 
 
-def watermark(column: str, delay: Duration, *, id: str = "") -> p.Watermark:
+def watermark(
+    column: str,
+    delay: Duration,
+    *,
+    idle_after: Duration = 0,
+    ahead: Duration = 0,
+    punctuation: str = "",
+    id: str = "",
+) -> p.Watermark:
     """The event-time column, and by how much rows may come late; see `Stream.with_watermark`."""
-    return p.Watermark(id=id, column=column, delay=micros(delay))
+    return p.Watermark(
+        id=id,
+        column=column,
+        delay=micros(delay),
+        idle=micros(idle_after),
+        ahead=micros(ahead),
+        punctuation=punctuation,
+    )
 
 
 def union(*others: str) -> p.Union:

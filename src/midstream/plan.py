@@ -84,6 +84,9 @@ class Watermark(Operator, frozen=True, kw_only=True, tag="watermark"):
 
     column: str
     delay: int  # microseconds
+    idle: int = 0  # microseconds without rows after which the others are not held back; 0: for ever
+    ahead: int = 0  # microseconds that a row may be ahead of the clock; 0: any
+    punctuation: str = ""  # SQL: a row for which it holds says that nothing before it follows
 
 
 class Process(Operator, frozen=True, kw_only=True, tag="process"):

@@ -6,6 +6,7 @@ import os
 
 import msgspec
 
+from midstream import plan as p
 from midstream.attempt import Outcome
 from midstream.journal import Commit, Intent, LogRef, OperatorState, SnapshotRef
 from midstream.resolve import Keyed, Resolved
@@ -47,6 +48,12 @@ def next_record(
         operators=operators,
         sinks=tuple(outcome.staged),
         event_times=times,
+        seen={
+            watermark.id: intent.clock
+            if watermark.id in outcome.event_times or last is None
+            else last.seen.get(watermark.id, intent.clock)
+            for watermark in resolved.plan.of(p.Watermark)
+        },
         final=final,
     )
 

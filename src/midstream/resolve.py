@@ -133,7 +133,7 @@ def _output(
     if isinstance(operator, p.Union):
         return _united(operator, inputs)
     if isinstance(operator, p.Watermark):
-        return _watermarked(operator, inputs[0])
+        return _watermarked(spark, operator, inputs[0])
     if isinstance(operator, p.Late):
         return StructType([*inputs[0], StructField(LATE_REASON, StringType())])
     if isinstance(operator, (p.Process, p.Aggregate)):
@@ -203,12 +203,20 @@ def _united(operator: p.Union, inputs: list[StructType]) -> StructType:
     return StructType([StructField(f.name, f.dataType, True) for f in first])
 
 
-def _watermarked(operator: p.Watermark, schema: StructType) -> StructType:
+def _watermarked(spark: SparkSession, operator: p.Watermark, schema: StructType) -> StructType:
     if operator.column not in schema.names:
         raise _unknown_column(f"with_watermark {operator.id!r}", operator.column, schema)
     type = schema[operator.column].dataType.simpleString()
     if type != "timestamp":
         raise PlanError(f"with_watermark {operator.id!r}: column {operator.column!r} is {type}; it must be a timestamp")
+    if operator.punctuation:
+        try:
+            spark.createDataFrame([], schema).where(operator.punctuation)
+        except PySparkException as error:
+            raise PlanError(
+                f"with_watermark {operator.id!r}: the punctuation {operator.punctuation!r} is no condition on a row "
+                f"of {schema.simpleString()}: {_first_line(error)}"
+            ) from error
     return schema
 
 

@@ -202,7 +202,8 @@ class SlotTask(ABC):
                 if budget.copied and budget.is_spent:
                     late.add(group)
                 else:
-                    work.cache.bring(group)
+                    with budget.bringing():
+                        work.cache.bring(group)
         return frozenset(late)
 
     def _made_up(self, work: Work, missed: Deferred, now: frozenset[int]) -> list[pa.RecordBatch]:

@@ -13,17 +13,17 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Budget:
-    """Counts what copying has cost; it is the caller who stops.
+    """Counts what bringing groups has cost; it is the caller who stops.
 
     >>> budget = Budget(bytes=100, seconds=60)
-    >>> with budget.copying(70):
-    ...     pass
+    >>> with budget.bringing():
+    ...     budget.copied += 70
     >>> budget.is_spent
     False
-    >>> with budget.copying(70):
-    ...     pass
-    >>> budget.is_spent, budget.copied
-    (True, 140)
+    >>> with budget.bringing():
+    ...     budget.copied += 70
+    >>> budget.is_spent
+    True
     """
 
     bytes: int
@@ -37,9 +37,8 @@ class Budget:
         return self.copied >= self.bytes or self._took >= self.seconds
 
     @contextmanager
-    def copying(self, size: int) -> Iterator[None]:
-        """Count the bytes, and the time that what is done meanwhile takes."""
+    def bringing(self) -> Iterator[None]:
+        """Count the time that a group takes: reading its snapshot, and the change logs after it."""
         started = time.perf_counter()
         yield
         self._took += time.perf_counter() - started
-        self.copied += size

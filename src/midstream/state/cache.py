@@ -161,7 +161,8 @@ class Cache:
             if os.path.islink(pointer) and os.readlink(pointer).endswith(IN_PLACE):
                 if self.budget.is_spent:
                     left += 1
-                else:
+                    continue
+                with self.budget.bringing():
                     self.bring_whole(group)
         return left
 
@@ -174,7 +175,8 @@ class Cache:
         for group in groups:
             if self.budget.is_spent and not self.is_here(group):
                 continue
-            self.bring_whole(group)
+            with self.budget.bringing():
+                self.bring_whole(group)
             fetched.append(group)
         return fetched
 
@@ -248,15 +250,15 @@ class Cache:
 
     def _download(self, storage: Storage, reference: SnapshotRef, path: str) -> None:
         begun = time.monotonic()
-        with self.budget.copying(reference.size):
-            storage.download(reference.path, path)
-            if self.head.bytes_per_second:
-                time.sleep(max(reference.size / self.head.bytes_per_second - (time.monotonic() - begun), 0.0))
+        storage.download(reference.path, path)
+        self.budget.copied += reference.size
+        if self.head.bytes_per_second:
+            time.sleep(max(reference.size / self.head.bytes_per_second - (time.monotonic() - begun), 0.0))
 
     def _flatten(self, group: int, store: LayeredStore) -> LmdbStore:
         name = self._new_name(group)
-        with self.budget.copying(os.path.getsize(store.base)):
-            full = store.flatten(os.path.join(self.directory, name))
+        full = store.flatten(os.path.join(self.directory, name))
+        self.budget.copied += os.path.getsize(store.base)
         self._switch(group, name)
         return full
 

@@ -1,0 +1,62 @@
+"""Watermarks: what rows say of event time, and what an operator may rely on having seen.
+
+All of it is worked out from commit records and the journalled clock, so a repetition of an epoch sees the same.
+"""
+
+from __future__ import annotations
+
+from midstream import plan as p
+from midstream.aggregates import quote
+from midstream.journal import Commit
+from midstream.resolve import Resolved
+
+
+def observed(operator: p.Watermark, clock: int) -> str:
+    """The event time that a row counts with, as SQL: null if it is too far ahead of the clock of its epoch.
+
+    A punctuation says that nothing before it follows, so it counts as if the delay had passed already.
+    """
+    time = f"unix_micros({quote(operator.column)})"
+    counted = time
+    if operator.punctuation:
+        counted = f"greatest({time}, if({operator.punctuation}, {time} + {operator.delay}L, null))"
+    return f"if({time} <= {clock + operator.ahead}L, {counted}, null)" if operator.ahead else counted
+
+
+def ahead(resolved: Resolved, id: str, clock: int) -> int | None:
+    """The moment after which an operator's rows are too far ahead; `None` if there is no such bound."""
+    bounds = [resolved.plan[w].ahead for w in resolved.keyed[id].watermarks]  # type: ignore[union-attr]
+    return clock + min(b for b in bounds if b) if any(bounds) else None
+
+
+def watermark_of(resolved: Resolved, id: str, commit: Commit | None, clock: int) -> int | None:
+    """The watermark after a commit: the least over the watermark operators above, `None` while one has no rows.
+
+    One that has had no rows for longer than it may be idle is left out, unless all are idle. It waits for rows that an
+    operator above has put aside.
+    """
+    above = resolved.keyed[id].watermarks
+    if commit is None or not above:
+        return None
+    awake = [w for w in above if not _is_idle(resolved, w, commit, clock)] or [
+        w for w in above if w in commit.event_times
+    ]
+    known = [commit.event_times]
+    for operator in resolved.plan.upstream(id):
+        state = commit.operators.get(operator.id)
+        if operator.id != id and state is not None and state.backlog:
+            known.append(state.hold)
+    if not awake or any(w not in times for w in awake for times in known):
+        return None
+    return min(times[w] - _declared(resolved, w).delay for w in awake for times in known)
+
+
+def _is_idle(resolved: Resolved, id: str, commit: Commit, clock: int) -> bool:
+    allowed = _declared(resolved, id).idle
+    return bool(allowed) and clock - commit.seen.get(id, clock) > allowed
+
+
+def _declared(resolved: Resolved, id: str) -> p.Watermark:
+    operator = resolved.plan[id]
+    assert isinstance(operator, p.Watermark)
+    return operator

@@ -1,0 +1,84 @@
+"""What moves the watermark: the slowest source that is awake, punctuations, and no row from a bad clock."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import midstream as ms
+from midstream import testing
+from tests.windowing import SCHEMA, START, rows_of
+
+
+def counts(stream: ms.Stream, id: str) -> Any:
+    return stream.window(ms.tumbling(10)).aggregate(id, n=ms.count())
+
+
+def closed(found: testing.Result, sink: str) -> dict[int, list[tuple[int, int]]]:
+    """Epoch -> (start of a window in seconds, rows)."""
+    return {
+        epoch: sorted(((row.window_start.astimezone() - START).seconds, row.n) for row in rows)
+        for epoch, rows in found.outputs[sink].items()
+        if rows
+    }
+
+
+def test_a_source_without_rows_holds_others_back_until_it_is_idle(spark: SparkSession) -> None:
+    busy = [[("ann", 1, 5.0 + 10 * epoch)] for epoch in range(8)]
+    quiet: list[Any] = [[("bob", 1, 5.0)], *([] for _ in range(7))]
+
+    def build(flow: ms.Flow, busy: ms.Stream, quiet: ms.Stream) -> None:
+        for id, idle_after in (("patient", 0), ("brisk", "2.5 seconds")):
+            one = busy.with_watermark("ts", 0, id=f"{id}.busy")
+            other = quiet.with_watermark("ts", 0, idle_after=idle_after, id=f"{id}.quiet")
+            counts(one.union(f"{id}.both", other), id).sink(f"{id}.out", ms.sinks.memory())
+
+    inputs = {name: testing.batches(SCHEMA, *map(rows_of, lists)) for name, lists in (("busy", busy), ("quiet", quiet))}
+    found = testing.run(spark, build, end_of_input=True, **inputs)
+    everything = [(0, 2), *((10 * n, 1) for n in range(1, 8))]
+    assert closed(found, "patient.out") == {8: everything}
+    # The clock goes on a second per epoch: in epoch 3 the quiet one has been so for three seconds.
+    assert closed(found, "brisk.out") == {
+        3: [(0, 2), (10, 1)], 4: [(20, 1)], 5: [(30, 1)], 6: [(40, 1)], 7: [(50, 1)], 8: [(60, 1), (70, 1)],
+    }  # fmt: skip
+
+
+def test_a_punctuation_closes_windows_at_once(spark: SparkSession) -> None:
+    lists = [[("ann", 1, 5.0), ("bob", 1, 15.0)], [("end", 0, 20.0)], [("cid", 1, 25.0)], [("dan", 1, 26.0)]]
+
+    def build(flow: ms.Flow, rows: ms.Stream) -> None:
+        timed = rows.with_watermark("ts", "1 hour", punctuation="user = 'end'")
+        counts(timed, "n").sink("out", ms.sinks.memory())
+
+    found = testing.run(spark, build, end_of_input=True, rows=testing.batches(SCHEMA, *map(rows_of, lists)))
+    assert closed(found, "out") == {2: [(0, 1), (10, 1)], 4: [(20, 3)]}
+
+
+def test_one_bad_clock_does_not_close_every_window(spark: SparkSession) -> None:
+    lists = [[("ann", 1, 5.0), ("bad", 1, 86_400.0 * 365)], [("bob", 1, 6.0)], [("cid", 1, 15.0)], [("dan", 1, 16.0)]]
+
+    def build(flow: ms.Flow, rows: ms.Stream) -> None:
+        made = counts(rows.with_watermark("ts", 0, ahead="1 hour"), "n")
+        made.sink("out", ms.sinks.memory())
+        made.late.sink("late", ms.sinks.memory())
+
+    clock = testing.ManualClock(START, step="1 second")
+    found = testing.run(
+        spark, build, end_of_input=True, clock=clock, rows=testing.batches(SCHEMA, *map(rows_of, lists))
+    )
+    assert closed(found, "out") == {3: [(0, 2)], 4: [(10, 2)]}
+    (late,) = found.rows("late")
+    assert (late.user, late.late_reason) == ("bad", "too far ahead")
+    assert late.ts.astimezone() == START + timedelta(days=365)
+    assert sum(epoch.late["n"] for epoch in found.epochs()) == 1
+
+
+def test_a_punctuation_that_is_no_condition_is_refused(spark: SparkSession) -> None:
+    def build(flow: ms.Flow, rows: ms.Stream) -> None:
+        counts(rows.with_watermark("ts", 0, punctuation="usr = 'end'"), "n").sink("out", ms.sinks.memory())
+
+    with pytest.raises(ms.PlanError, match="the punctuation \"usr = 'end'\" is no condition on a row"):
+        testing.run(spark, build, rows=testing.batches(SCHEMA, []))
