@@ -5,7 +5,7 @@ Each takes the streams it needs and gives the stream of its results; `docs/nexma
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -27,44 +27,48 @@ class Events:
     slide: float = 2.0
     slots: int = 0
 
-    def _stream(self, table: str) -> ms.Stream:
-        return self.flow.source(table, self.source(table)).with_watermark("ts", self.delay)
+    def persons(self, *columns: str) -> ms.Stream:
+        """Who joined; give only the columns that are needed, what is not read is not made."""
+        return self._stream("person", columns)
 
-    @property
-    def persons(self) -> ms.Stream:
-        """Who joined."""
-        return self._stream("person")
-
-    @property
-    def auctions(self) -> ms.Stream:
+    def auctions(self, *columns: str) -> ms.Stream:
         """What is sold."""
-        return self._stream("auction")
+        return self._stream("auction", columns)
 
-    @property
-    def bids(self) -> ms.Stream:
+    def bids(self, *columns: str) -> ms.Stream:
         """What is offered."""
-        return self._stream("bid")
+        return self._stream("bid", columns)
+
+    def _stream(self, table: str, columns: Sequence[str]) -> ms.Stream:
+        return self.flow.source(table, self.source(table).select(*columns, "ts")).with_watermark("ts", self.delay)
 
 
 def q0(events: Events) -> ms.Stream:
     """All bids, as they are."""
-    return events.bids.transform("q0", lambda df: df.select("auction", "bidder", "price", "ts"))
+    return events.bids("auction", "bidder", "price").transform(
+        "q0", lambda df: df.select("auction", "bidder", "price", "ts")
+    )
 
 
 def q1(events: Events) -> ms.Stream:
     """All bids, in euros."""
-    return events.bids.transform("q1", lambda df: df.selectExpr("auction", "bidder", "0.908D * price as price", "ts"))
+    return events.bids("auction", "bidder", "price").transform(
+        "q1", lambda df: df.selectExpr("auction", "bidder", "0.908D * price as price", "ts")
+    )
 
 
 def q2(events: Events) -> ms.Stream:
     """The bids on some auctions."""
-    return events.bids.transform("q2", lambda df: df.where("auction % 123 = 0").select("auction", "price"))
+    bids = events.bids("auction", "price")
+    return bids.transform("q2", lambda df: df.where("auction % 123 = 0").select("auction", "price"))
 
 
 def q3(events: Events) -> ms.Stream:
     """Who sells in some states, in one category: an unbounded join, since a person may join after selling."""
-    sold = events.auctions.transform("sold", lambda df: df.where("category = 10").selectExpr("seller", "id as auction"))
-    local = events.persons.transform(
+    sold = events.auctions("id", "seller", "category").transform(
+        "sold", lambda df: df.where("category = 10").selectExpr("seller", "id as auction")
+    )
+    local = events.persons("id", "name", "city", "state").transform(
         "local", lambda df: df.where("state in ('OR', 'ID', 'CA')").select("id", "name", "city", "state")
     )
     joined = sold.key_by("seller").join("sellers", local.key_by("id"), slots=events.slots)
@@ -78,7 +82,7 @@ def q4(events: Events) -> ms.Stream:
 
 def q5(events: Events) -> ms.Stream:
     """The auctions with most bids in each sliding window."""
-    windows = events.bids.key_by("auction").window(ms.sliding(events.size, events.slide))
+    windows = events.bids("auction").key_by("auction").window(ms.sliding(events.size, events.slide))
     hottest = windows.aggregate("counts", bids=ms.count(), slots=events.slots).top("hottest", by="bids")
     return hottest.transform("q5", lambda df: df.select("auction", "bids", "window_start", "window_end"))
 
@@ -94,15 +98,19 @@ def q6(events: Events) -> ms.Stream:
 
 def q7(events: Events) -> ms.Stream:
     """The highest bids of each window."""
-    best = events.bids.window(ms.tumbling(events.size)).top("best", by="price", slots=events.slots)
+    best = (
+        events.bids("auction", "bidder", "price")
+        .window(ms.tumbling(events.size))
+        .top("best", by="price", slots=events.slots)
+    )
     return best.transform("q7", lambda df: df.select("auction", "bidder", "price", "ts", "window_start"))
 
 
 def q8(events: Events) -> ms.Stream:
     """Who joined and sold in the same window."""
     size = events.size
-    sold = events.auctions.transform("sold", lambda df: df.selectExpr("seller", "ts as sold"))
-    joined = events.persons.transform("joined", lambda df: df.select("id", "name", "ts"))
+    sold = events.auctions("seller").transform("sold", lambda df: df.selectExpr("seller", "ts as sold"))
+    joined = events.persons("id", "name")
     new = joined.key_by("id").join(
         "new", sold.with_watermark("sold", events.delay).key_by("seller"), within=ms.tumbling(size), slots=events.slots
     )
@@ -118,11 +126,11 @@ QUERIES: dict[str, Callable[[Events], ms.Stream]] = {
 
 def winners(events: Events) -> ms.Stream:
     """Closed auctions with the best bid in their time; those without one do not come out."""
-    auctions = events.auctions.transform(
+    auctions = events.auctions("id", "expires", "seller", "category").transform(
         "offers",
         lambda df: df.selectExpr("id as auction", "ts", "expires", "seller", "category", "null::long as price"),
     )
-    bids = events.bids.transform(
+    bids = events.bids("auction", "price").transform(
         "prices",
         lambda df: df.selectExpr(
             "auction",
