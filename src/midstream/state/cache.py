@@ -173,12 +173,22 @@ class Cache:
         """
         fetched = []
         for group in groups:
-            if self.budget.is_spent and not self.is_here(group):
+            if self.budget.is_spent and not self._lacks_logs_only(group):
                 continue
             with self.budget.bringing():
                 self.bring_whole(group)
             fetched.append(group)
         return fetched
+
+    def _lacks_logs_only(self, group: int) -> bool:
+        """Whether there is a copy of a group that change logs can bring to the head, and not one of other days."""
+        if not self.is_here(group):
+            return False
+        try:
+            version = self._open(group).version()
+        except (StateError, lmdb.Error, OSError, ValueError):
+            return False
+        return version is not None and self._since(group, version) is not None
 
     def drop(self, group: int) -> None:
         """Give up the copy of a group."""
