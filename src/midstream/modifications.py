@@ -199,7 +199,7 @@ class Modifications:
         self.query.check(new)
         one._move(m.Fits(running.plan.version, version))
         is_the_same = not p.difference(running.plan, new) and self.query.fits(new)
-        tried = m.Tried(0, "nothing is computed otherwise") if is_the_same else self._rehearse(resolved)
+        tried = m.Tried() if is_the_same else self._rehearse(resolved)
         self._open_sinks(resolved.plan)
         one._move(replace(tried, note="; ".join(filter(None, (tried.note, moved)))))
         self.journal.write_plan(resolved.plan)

@@ -92,9 +92,9 @@ class Cache:
 
     def must_come(self, group: int) -> bool:
         """Whether a group has to be read from the store before it can be looked into."""
-        if self.is_here(group) or (self._reads_in_place and Storage(self.head.checkpoint).is_local):
+        if self._reads_in_place and Storage(self.head.checkpoint).is_local:
             return False
-        return self._snapshot_of(group) is not None
+        return self.head.changed[group] is not None and not self._lacks_logs_only(group)
 
     def bring_whole(self, group: int) -> None:
         """Take a group to the head of the committed history, all of it in a copy that is here."""
