@@ -295,7 +295,7 @@ def _successor(old: AnyOperator, new: Any, schema: str | None) -> AnyOperator:
                 f"{old.id!r} is {kind_of(old)}; to put a KeyedFunction in its place say "
                 f"ms.replace({old.id!r}, ms.key_by(...).process(function, schema=...))"
             )
-        keys = operators.key_by(*old.keys)
+        keys = operators.key_by(*old.keys, partition_by=old.partition_by)
         return keys.process(new, schema=schema or old.schema, slots=old.slots, order_by=old.order_by, id=old.id)
     if isinstance(old, p.Sink):
         return operators.sink(new, id=old.id)

@@ -20,7 +20,7 @@ from midstream.aggregate_task import AggregateTask
 from midstream.aggregates import Compiled, quote
 from midstream.code import Code
 from midstream.function_task import ORDER, TIE, FunctionTask
-from midstream.resolve import LATE_REASON, Keyed, Resolved, arrow_schema, is_float
+from midstream.resolve import LATE_REASON, Keyed, Resolved, arrow_schema, hashed
 from midstream.routing import Routing
 from midstream.slot import GROUP, MARKER, SLOT, Epoch, SlotTask
 from midstream.sources import tagged
@@ -233,8 +233,7 @@ def _placement(
     """
     routing = run.routing
     keys = [quote(key) for key in keyed.keys.names]
-    hashed = [f"{quote(key)} + 0D" if is_float(keyed.input, key) else quote(key) for key in operator.keys] or ["0"]
-    group = f"cast(pmod(xxhash64({', '.join(hashed)}), {len(routing.owners)}L) as int)"
+    group = f"cast(pmod(xxhash64({hashed(operator, keyed)}), {len(routing.owners)}L) as int)"
     slot = f"get(array({', '.join(str(routing.tokens[owner]) for owner in routing.owners)}), {GROUP})"
     located = f"select *, {group} as {GROUP}, {run.epoch.epoch}L as _epoch from {table}"
     selected = [f"{expression} as {quote(name)}" for name, expression in columns.items()]

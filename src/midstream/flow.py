@@ -209,11 +209,16 @@ class Stream:
         """Put this stream and others of its schema together."""
         return self.flow.union(id, self, *others)
 
-    def key_by(self, *columns: str) -> KeyedStream:
-        """Group rows by columns: state, and the order of rows, are per key."""
+    def key_by(self, *columns: str, partition_by: str = "") -> KeyedStream:
+        """Group rows by columns: state, and the order of rows, are per key.
+
+        `partition_by` is SQL over these columns: keys for which it is equal are kept together, in one key-group, and
+        move together. `key_by("city", "street", partition_by="city")` has a city in one place; by default keys are
+        spread by a hash of all their columns. A few large values make a few large groups, and that cannot be mended.
+        """
         if not columns:
             raise PlanError(f"key_by on {self.id!r} needs at least one column")
-        return KeyedStream(self.flow, self.id, columns)
+        return KeyedStream(self.flow, self.id, columns, partition_by)
 
     def window(self, window: Window) -> WindowedStream:
         """Put all rows into windows of event time: `ms.tumbling(...)` or `ms.sliding(...)`."""
@@ -238,6 +243,11 @@ class KeyedStream:
     flow: Flow
     input: str
     keys: tuple[str, ...]
+    partition_by: str = ""
+
+    @property
+    def _keys(self) -> operators.Keys:
+        return operators.key_by(*self.keys, partition_by=self.partition_by)
 
     def process(
         self,
@@ -252,18 +262,17 @@ class KeyedStream:
 
         Rows of a key come in the order of event time (or of `order_by`), ties in a stable order.
         """
-        keys = operators.key_by(*self.keys)
-        operator = keys.process(function, schema=schema, slots=slots, order_by=order_by, id=id)
+        operator = self._keys.process(function, schema=schema, slots=slots, order_by=order_by, id=id)
         return Stream(self.flow, self.input)._then(operator)
 
     def aggregate(self, id: str, *, slots: int = 0, **aggregates: AggregateSpec) -> Stream:
         """Keep declared aggregates per key, and give out the new values of the keys that had rows in an epoch."""
-        operator = operators.key_by(*self.keys).aggregate(slots=slots, id=id, **aggregates)
+        operator = self._keys.aggregate(slots=slots, id=id, **aggregates)
         return Stream(self.flow, self.input)._then(operator)
 
     def window(self, window: Window) -> WindowedStream:
         """Put the rows of a key into windows of event time: `ms.tumbling(...)` or `ms.sliding(...)`."""
-        return WindowedStream(self.flow, self.input, self.keys, window)
+        return WindowedStream(self.flow, self.input, self.keys, window, self.partition_by)
 
     def deduplicate(self, id: str, *, within: Duration, slots: int = 0) -> Stream:
         """Let the first row of a key in a span of event time pass, and drop the others.
@@ -274,7 +283,7 @@ class KeyedStream:
 
             clicks.key_by("click_id").deduplicate("once", within="1 hour")
         """
-        operator = operators.key_by(*self.keys).deduplicate(within=within, slots=slots, id=id)
+        operator = self._keys.deduplicate(within=within, slots=slots, id=id)
         return Stream(self.flow, self.input)._then(operator)
 
     def join(
@@ -317,6 +326,7 @@ class WindowedStream:
     input: str
     keys: tuple[str, ...]
     window: Window
+    partition_by: str = ""
 
     def aggregate(
         self, id: str, *, lateness: Duration = 0, emit: str = "watermark", slots: int = 0, **aggregates: AggregateSpec
@@ -334,7 +344,7 @@ class WindowedStream:
             slots: how many tasks share the keys.
             aggregates: such as `n=ms.count()`.
         """
-        made = operators.Windows(self.keys, self.window).aggregate(
+        made = operators.Windows(self.keys, self.window, self.partition_by).aggregate(
             lateness=lateness, emit=emit, slots=slots, id=id, **aggregates
         )
         Stream(self.flow, self.input)._then(made)

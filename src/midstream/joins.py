@@ -78,7 +78,7 @@ def join(
         Stream(left.flow, side.input).transform(f"{id}.{what}", _Form.of(what, sides, how, timed=within is not None))
         for side, what in zip(sides, (LEFT, RIGHT), strict=True)
     )
-    rows = first.union(f"{id}.rows", second).key_by(*left.keys)
+    rows = first.union(f"{id}.rows", second).key_by(*left.keys, partition_by=left.partition_by)
     schema = ", ".join(f"{quote(name)} {type}" for name, type in _output(*sides))
     order = () if within is None else ("_time",)
     return rows.process(id, _function(sides, how, within, ttl), schema=schema, slots=slots, order_by=order)

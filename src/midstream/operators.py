@@ -65,11 +65,11 @@ def union(*others: str) -> p.Union:
     return p.Union(id="", inputs=others)
 
 
-def key_by(*columns: str) -> Keys:
-    """The key of an operator that is yet to be given."""
+def key_by(*columns: str, partition_by: str = "") -> Keys:
+    """The key of an operator that is yet to be given; see `Stream.key_by`."""
     if not columns:
         raise PlanError("key_by needs at least one column")
-    return Keys(columns)
+    return Keys(columns, partition_by)
 
 
 def sink(sink: Any, *, id: str = "") -> p.Sink:
@@ -85,6 +85,7 @@ class Keys:
     """Key columns, from which a keyed operator is made."""
 
     columns: tuple[str, ...]
+    partition_by: str = ""
 
     def process(
         self,
@@ -103,6 +104,7 @@ class Keys:
             id=id,
             code=capture(function, what=f"the function of operator {id!r}", shipped=True),
             keys=self.columns,
+            partition_by=self.partition_by,
             schema=schema,
             state=state_fields(function),
             order_by=(order_by,) if isinstance(order_by, str) else tuple(order_by),
@@ -116,11 +118,11 @@ class Keys:
     def aggregate(self, *, slots: int = 0, id: str = "", **aggregates: AggregateSpec) -> p.Aggregate:
         """Declared aggregates; see `KeyedStream.aggregate`."""
         specs = _named(id, self.columns, aggregates)
-        return p.Aggregate(id=id, keys=self.columns, aggregates=specs, slots=slots)
+        return p.Aggregate(id=id, keys=self.columns, partition_by=self.partition_by, aggregates=specs, slots=slots)
 
     def window(self, window: Window) -> Windows:
         """Windows of `ms.tumbling` or `ms.sliding`; see `KeyedStream.window`."""
-        return Windows(self.columns, window)
+        return Windows(self.columns, window, self.partition_by)
 
 
 def window(window: Window) -> Windows:
@@ -134,6 +136,7 @@ class Windows:
 
     columns: tuple[str, ...]
     window: Window
+    partition_by: str = ""
 
     def aggregate(
         self,
@@ -152,6 +155,7 @@ class Windows:
         return p.Window(
             id=id,
             keys=self.columns,
+            partition_by=self.partition_by,
             aggregates=_named(id, self.columns, aggregates),
             slots=slots,
             size=self.window.size,

@@ -97,6 +97,7 @@ class Process(Operator, frozen=True, kw_only=True, tag="process"):
     schema: str  # DDL of what it yields; "": that of its input
     state: tuple[StateField, ...] = ()
     order_by: tuple[str, ...] = ()
+    partition_by: str = ""  # SQL over the key: keys for which it is equal are in one group; "": the key itself
     slots: int = 0  # 0: as many as the cluster has cores
     owners: tuple[int, ...] = ()  # group -> slot, on one host; none: dealt out in turn
     homes: tuple[str, ...] = ()  # group -> executor, on a cluster; none: spread evenly
@@ -109,6 +110,7 @@ class Aggregate(Operator, frozen=True, kw_only=True, tag="aggregate"):
 
     keys: tuple[str, ...]
     aggregates: tuple[AggregateSpec, ...]
+    partition_by: str = ""
     slots: int = 0
     owners: tuple[int, ...] = ()
     homes: tuple[str, ...] = ()
@@ -297,6 +299,19 @@ def check_state_fits(old: Plan, new: Plan) -> None:
                 f"the state of operator {operator.id!r} is {state_signature(before)}, the new plan declares "
                 f"{state_signature(operator)}. Give ms.replace a migrate= function, give the new operator another id, "
                 "or keep the declared state"
+            )
+
+
+def check_partitioning(old: Plan, new: Plan) -> None:
+    """Refuse a new plan that would look for the state of an operator in other groups; a savepoint is dealt out anew."""
+    known = {operator.id: operator.partition_by for operator in old.of(Process, Aggregate)}
+    for operator in new.of(Process, Aggregate):
+        before = known.get(operator.id, operator.partition_by)
+        if before != operator.partition_by:
+            raise PlanError(
+                f"operator {operator.id!r} has its state partitioned by {before or 'its key'}, the new plan partitions "
+                f"by {operator.partition_by or 'the key'}. Give the new operator another id, or write a savepoint and "
+                "start from it"
             )
 
 

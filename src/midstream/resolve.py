@@ -27,7 +27,7 @@ from pyspark.sql.types import (
 
 from midstream import code
 from midstream import plan as p
-from midstream.aggregates import Compiled, compile_aggregates
+from midstream.aggregates import Compiled, compile_aggregates, quote
 from midstream.errors import MidstreamError, PlanError
 from midstream.state.forms import Stage
 
@@ -137,7 +137,7 @@ def _output(
     if isinstance(operator, p.Late):
         return StructType([*inputs[0], StructField(LATE_REASON, StringType())])
     if isinstance(operator, (p.Process, p.Aggregate)):
-        keyed = _keyed(operator, inputs[0], time, found)
+        keyed = _keyed(spark, operator, inputs[0], time, found)
         found.keyed[operator.id] = keyed
         return _keyed_output(operator, keyed)
     return inputs[0]
@@ -221,6 +221,7 @@ def _watermarked(spark: SparkSession, operator: p.Watermark, schema: StructType)
 
 
 def _keyed(
+    spark: SparkSession,
     operator: p.Process | p.Aggregate,
     schema: StructType,
     time: str | None,
@@ -252,6 +253,14 @@ def _keyed(
                 f"operator {operator.id!r}: column {field.name!r} is {field.dataType.simpleString()} and cannot be a "
                 "key; key by its parts, or by to_json of it"
             )
+    if operator.partition_by:
+        try:
+            spark.createDataFrame([], keys).selectExpr(f"xxhash64({operator.partition_by})")
+        except PySparkException as error:
+            raise PlanError(
+                f"operator {operator.id!r}: partition_by={operator.partition_by!r} must be an expression over the key "
+                f"columns {', '.join(keys.names)} alone: {_first_line(error)}"
+            ) from error
     watermarks = tuple(o.id for o in found.plan.upstream(operator.inputs[0]) if isinstance(o, p.Watermark))
     types = {field.name: field.dataType.simpleString() for field in schema}
     compiled: Compiled | None = None
@@ -355,6 +364,14 @@ def _first_line(error: BaseException) -> str:
 def arrow_schema(schema: StructType) -> pa.Schema:
     """Give the Arrow form of a schema; timestamps are in UTC."""
     return to_arrow_schema(schema, timezone="UTC")
+
+
+def hashed(operator: p.Keyed, keyed: Keyed) -> str:
+    """What a key's group is worked out from, as SQL; -0.0 and 0.0 are one key."""
+    if operator.partition_by:
+        return operator.partition_by
+    keys = (f"{quote(key)} + 0D" if is_float(keyed.input, key) else quote(key) for key in operator.keys)
+    return ", ".join(keys) or "0"
 
 
 def is_float(schema: StructType, column: str) -> bool:

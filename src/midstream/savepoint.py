@@ -29,7 +29,7 @@ from midstream.errors import CheckpointError
 from midstream.feeds import Feed
 from midstream.journal import FORMAT, Commit, Identity, Journal, OperatorState, SnapshotRef
 from midstream.plan import Plan, check_state_fits
-from midstream.resolve import Resolved, arrow_schema, check_layout, is_float, resolve
+from midstream.resolve import Resolved, arrow_schema, check_layout, hashed, resolve
 from midstream.routing import DEFAULT_GROUPS
 from midstream.state.cache import Cache, Head, checksum_of
 from midstream.state.forms import EVENT, EXPIRY, PROCESSING, Stage, deadline_of, form_of
@@ -290,10 +290,8 @@ def _load(
     entries: DataFrame | None = None
     for table in manifest.tables[operator.id]:
         rows = spark.read.parquet(source.for_spark("state", operator.id, table))
-        hashed = [
-            F.col(f"`{k}`") + F.lit(0.0) if is_float(keyed.input, k) else F.col(f"`{k}`") for k in operator.keys
-        ] or [F.lit(0)]
-        placed = rows.withColumn("_group", F.pmod(F.xxhash64(*hashed), F.lit(groups)).cast("int"))
+        group = F.expr(f"cast(pmod(xxhash64({hashed(operator, keyed)}), {groups}L) as int)")
+        placed = rows.withColumn("_group", group)
         found = placed.mapInArrow(EntriesTask(form, table), "_group int, entry binary, value binary")
         entries = found if entries is None else entries.union(found)
     assert entries is not None

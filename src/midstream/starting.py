@@ -190,6 +190,7 @@ def _plan_to_run(
             f"{drift}. Start with on_drift='apply' to go on with this flow, or with on_drift='keep' for the old plan"
         )
     p.check_state_fits(old, new)
+    p.check_partitioning(old, new)
     if _is_fed(old, new):
         with contextlib.suppress(MidstreamError):  # code of another Python, a sink whose password is gone
             return _opened(spark, kept, job), new

@@ -23,6 +23,7 @@ def validated(spark: SparkSession, running: Resolved, new: p.Plan, states: dict[
     if not p.difference(running.plan, new) and _setup(running.plan) == _setup(new):
         raise PlanError(f"nothing would change: the running plan (version {running.plan.version}) is the same")
     p.check_state_fits(running.plan, new)
+    p.check_partitioning(running.plan, new)
     new = _placed(p.inheriting(running.plan, new), running, states)
     try:
         resolved = resolve(spark, new)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -139,3 +140,28 @@ def raw_top(events: list[Any], size: int, slide: int, n: int, *, keyed: bool) ->
         if sum((-1000 if rival[1] is None else rival[1]) > worth for rival in rivals) < n:
             found[(*utc(rows_of([event])[0]), *bounds(start, size))] += 1
     return found
+
+
+def test_windows_that_are_open_go_on_from_a_savepoint(spark: SparkSession, tmp_path: Path) -> None:
+    lists = cut(some_events(seed=31, count=80), 20)
+    out = ms.sinks.memory()
+
+    def flow(files: int, sink: Any) -> ms.Flow:
+        made = ms.Flow("windows")
+        rows = testing.source(spark, str(tmp_path / "rows"), SCHEMA, [rows_of(events) for events in lists[:files]])
+        windows = made.source("rows", rows).with_watermark("ts", "5 seconds").key_by("user").window(ms.sliding(10, 2))
+        windows.aggregate("sums", **AGGREGATES).sink("out", sink)
+        return made
+
+    options: dict[str, Any] = {"cache": tmp_path / "cache"}
+    first = flow(2, out).start(tmp_path / "first", trigger=ms.available_now(), **options)
+    first.await_termination()
+    saved = first.savepoint(tmp_path / "saved")
+    rest = ms.sinks.memory()
+    second = flow(4, rest).start(
+        tmp_path / "second", trigger=ms.available_now(end_of_input=True), savepoint=saved, groups=7, **options
+    )
+    second.await_termination()
+    found = Counter(map(utc, [*out.rows(), *rest.rows()]))
+    assert out.rows()
+    assert found == expected(Naive(10, 2, delay=5), lists)[0]
