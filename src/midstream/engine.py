@@ -122,6 +122,7 @@ class Engine:
     recent: deque[Commit] = field(default_factory=lambda: deque(maxlen=_RECENT))
     folds: dict[str, float] = field(default_factory=dict)  # operator -> distinct keys per row, last epoch
     least: dict[str, int] = field(default_factory=dict)  # operator -> rows of the slot that had fewest, last epoch
+    sizes: dict[str, dict[int, tuple[int, int]]] = field(default_factory=dict)  # operator -> group -> entries, bytes
     _plans: dict[int, Resolved] = field(default_factory=dict)
     _configured: tuple[SparkSession, int] | None = None  # session, plan version
 
@@ -381,6 +382,10 @@ class Engine:
             if rows:
                 self.folds[id] = sum(report.keys for _, report in found) / rows
             self.least[id] = min(report.rows for _, report in found)
+            for _, report in found:
+                self.sizes.setdefault(id, {}).update(report.sizes)
         moving = {id: len(move.waiting) for id, move in self.places.moves.items()}
-        self.progress = progress_of(commit, outcome, self.resolved.plan, times, self.housekeeping.log_bytes, moving)
+        self.progress = progress_of(
+            commit, outcome, self.resolved.plan, times, self.housekeeping.log_bytes, moving, self.sizes
+        )
         self.listener(self.progress)

@@ -81,6 +81,8 @@ class Progress:
     restored: dict[str, int] = field(default_factory=dict)  # operator id -> of them, those that were not there
     copied: dict[str, int] = field(default_factory=dict)  # operator id -> bytes that they read from the durable store
     moving: dict[str, int] = field(default_factory=dict)  # operator id -> groups that wait to be moved
+    entries: dict[str, int] = field(default_factory=dict)  # operator id -> entries of its state, at the last look
+    state_bytes: dict[str, int] = field(default_factory=dict)  # operator id -> bytes of its state in the caches
     late: dict[str, int] = field(default_factory=dict)  # window operator id -> rows that it did not take
     durations: dict[str, float] = field(default_factory=dict)  # seconds per step, and "total"
 

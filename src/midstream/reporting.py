@@ -19,6 +19,7 @@ def progress_of(
     times: dict[str, float],
     log_bytes: int,
     moving: dict[str, int],
+    sizes: dict[str, dict[int, tuple[int, int]]],
 ) -> Progress:
     """Sum up an epoch; of every part of a slot's task the slowest slot counts."""
 
@@ -47,6 +48,8 @@ def progress_of(
         restored=total(lambda report: report.restored),
         copied=total(lambda report: report.copied),
         moving=moving,
+        entries={id: sum(entries for entries, _ in found.values()) for id, found in sizes.items()},
+        state_bytes={id: sum(size for _, size in found.values()) for id, found in sizes.items()},
         late={id: total(lambda report: report.late)[id] for id in outcome.reports if isinstance(plan[id], p.Window)},
         durations={**times, **slowest},
     )

@@ -136,7 +136,7 @@ class SlotTask(ABC):
         self._copy_beside(work, groups[real], mine)
         work.lap("prefetch")
         work.report.accessed, work.report.restored = cache.accessed, cache.restored
-        work.report.copied = budget.copied
+        work.report.copied, work.report.sizes = budget.copied, cache.sizes
         work.log.write(Storage(self.head.checkpoint), self.directory, work.report, content=self.comparable)
         yield from output
 

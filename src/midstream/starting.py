@@ -30,7 +30,7 @@ from midstream.relocation import rebalance
 from midstream.resolve import Resolved, resolve
 from midstream.routing import DEFAULT_GROUPS, MAX_GROUPS
 from midstream.savepoint import restore_savepoint
-from midstream.state.cache import discard_other_boots
+from midstream.state.location import discard_other_boots
 from midstream.storage import Storage
 
 if TYPE_CHECKING:

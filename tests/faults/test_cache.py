@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import midstream as ms
 from midstream import testing
-from midstream.state.cache import boot_id
+from midstream.state.location import boot_id
 from midstream.testing import batches
 from tests.faults import workload
 

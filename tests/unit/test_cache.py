@@ -10,9 +10,10 @@ import pytest
 
 from midstream.errors import StateError
 from midstream.state import lmdb_store
-from midstream.state.cache import Cache, boot_id, discard_other_boots
+from midstream.state.cache import Cache
 from midstream.state.changelog import LogWriter, Report
 from midstream.state.lmdb_store import LayeredStore, LmdbStore
+from midstream.state.location import boot_id, discard_other_boots
 from midstream.state.store import Version
 from midstream.storage import commit_file, log_directory
 from tests.edits import Edits

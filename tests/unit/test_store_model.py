@@ -16,10 +16,11 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from midstream.state import cache as cache_module
+from midstream.state import location as location_module
 from midstream.state.budget import Budget
-from midstream.state.cache import Cache, discard_other_boots
+from midstream.state.cache import Cache
 from midstream.state.lmdb_store import LmdbStore, close_environment
+from midstream.state.location import discard_other_boots
 from midstream.state.store import Version
 from midstream.storage import commit_file
 from tests.edits import Edits
@@ -60,7 +61,7 @@ class StateOfAJob(RuleBasedStateMachine):
     def teardown(self) -> None:
         for host in HOSTS:
             self.bring(host, {0, 1, 2, 3}, in_place=False)
-        cache_module._boot = ""
+        location_module._boot = ""
         self.close(self.root)
         shutil.rmtree(self.root)
 
@@ -180,7 +181,7 @@ class StateOfAJob(RuleBasedStateMachine):
     def boot_the_machine(self) -> None:
         self.close(self.root)
         self.boots += 1
-        cache_module._boot = f"boot-{self.boots}"
+        location_module._boot = f"boot-{self.boots}"
         for host in HOSTS:
             discard_other_boots(self.host(host), self.driver.job)
 

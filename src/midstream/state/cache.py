@@ -8,10 +8,7 @@ applies the logs after it. A cached copy is never trusted by its epoch number al
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
-import shutil
-import subprocess
 import time
 import zlib
 from collections.abc import Iterable
@@ -26,6 +23,7 @@ from midstream.state.backlog import Deferred
 from midstream.state.budget import Budget
 from midstream.state.changelog import Log
 from midstream.state.lmdb_store import LayeredStore, LmdbStore, close_environment
+from midstream.state.location import boot_id, executor_cache
 from midstream.state.memory import MemoryStore
 from midstream.state.pending import Entries, PendingStore
 from midstream.state.store import Changes, GroupStore, Version
@@ -69,6 +67,7 @@ class Cache:
     budget: Budget = field(default_factory=lambda: Budget(0, 0.0))  # for what is copied beside the work
     accessed: int = 0
     restored: int = 0
+    sizes: dict[int, tuple[int, int]] = field(default_factory=dict)  # group -> entries, bytes
     directory: str = ""  # where the groups lie: apart for each job, each boot of the machine and each operator
     pending: dict[int, Entries] = field(default_factory=dict)  # group -> what this epoch has changed in it so far
     _logs: dict[str, Log] = field(default_factory=dict)
@@ -106,8 +105,13 @@ class Cache:
         """Take a group to the head of the committed history and open it."""
         if self.head.throw_away:
             return MemoryStore()
-        wanted = self.head.changed[group]
         self.accessed += 1
+        store = self._at_the_head(group)
+        self.sizes[group] = store.entries(), store.bytes_used()
+        return store
+
+    def _at_the_head(self, group: int) -> GroupStore:
+        wanted = self.head.changed[group]
         try:
             store = self._open(group)
             version = store.version()
@@ -346,15 +350,6 @@ class Cache:
         return self._snapshots[group] if self._snapshots else None
 
 
-def executor_cache(cache: str) -> str:
-    """The cache of this executor alone: below the given directory, or where Spark lets it work, which goes with it.
-
-    Spark gives every executor a working directory of its own, and its Python workers inherit it.
-    """
-    here = os.getcwd()
-    return os.path.join(cache, hashlib.sha256(here.encode()).hexdigest()[:12]) if cache else os.path.join(here, "state")
-
-
 def logs_of(commit: Commit, operator: str) -> LogsOf:
     """Extract what a commit record says of one operator's logs."""
     state = commit.operators.get(operator, OperatorState())
@@ -372,28 +367,3 @@ def checksum_of(path: str) -> tuple[int, int]:
         while block := file.read(1 << 20):
             checksum, size = zlib.crc32(block, checksum), size + len(block)
     return checksum, size
-
-
-_boot = ""
-
-
-def boot_id() -> str:
-    """Name this boot of the machine: an unsynced cache does not outlive it."""
-    global _boot
-    if not _boot:
-        try:
-            with open("/proc/sys/kernel/random/boot_id") as file:
-                _boot = file.read().strip()
-        except FileNotFoundError:  # not Linux: the second of the last boot does as well
-            _boot = subprocess.run(
-                ["sysctl", "-n", "kern.bootsessionuuid"], capture_output=True, text=True, check=True
-            ).stdout.strip()
-    return _boot
-
-
-def discard_other_boots(cache: str, job: str) -> None:
-    """Delete what earlier boots of the machine left."""
-    root = os.path.join(cache, job)
-    for name in os.listdir(root) if os.path.isdir(root) else ():
-        if name != boot_id():
-            shutil.rmtree(os.path.join(root, name), ignore_errors=True)

@@ -38,6 +38,7 @@ class Report(msgspec.Struct, kw_only=True):
     place: str = ""  # the executor, on a cluster
     accessed: int = 0  # groups that were looked into
     restored: int = 0  # of them, those that had to be restored
+    sizes: dict[int, tuple[int, int]] = {}  # group -> entries and bytes, of those, before the epoch
     fetched: list[int] = []  # groups of another slot that are here now, up to the epoch before
     in_place: int = 0  # groups that are read where they are stored
     deferred: Deferred | None = None  # what was put aside

@@ -144,6 +144,9 @@ class LmdbStore(GroupStore):
     def bytes_used(self) -> int:  # noqa: D102
         return int((self._env.info()["last_pgno"] + 1) * 4096)
 
+    def entries(self) -> int:  # noqa: D102
+        return max(int(self._env.stat()["entries"]) - 1, 0)  # one is the version
+
     def close(self) -> None:  # noqa: D102
         close_environment(self.path)
 
@@ -282,6 +285,9 @@ class LayeredStore(GroupStore):
 
     def bytes_used(self) -> int:  # noqa: D102
         return os.path.getsize(self.base) + self._layer.bytes_used()
+
+    def entries(self) -> int:  # noqa: D102
+        return max(int(self._base.stat()["entries"]) - 1, 0) + self._layer.entries()
 
     def close(self) -> None:  # noqa: D102
         close_environment(self.base)

@@ -46,6 +46,9 @@ class MemoryStore(GroupStore):
     def bytes_used(self) -> int:  # noqa: D102
         return sum(len(k) + len(v) for k, v in self._entries.items())
 
+    def entries(self) -> int:  # noqa: D102
+        return len(self._entries)
+
     def close(self) -> None:  # noqa: D102
         self._entries = {}
 

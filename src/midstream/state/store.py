@@ -75,5 +75,9 @@ class GroupStore(ABC):
         """Tell how large the state is."""
 
     @abstractmethod
+    def entries(self) -> int:
+        """Tell how many entries there are; where newer ones lie over older ones, some may be counted twice."""
+
+    @abstractmethod
     def close(self) -> None:
         """Release files and memory."""
