@@ -6,8 +6,9 @@ side in the store of their group, and closing a window is one scan. Rows that co
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +23,7 @@ from midstream.windows import LONG_AGO, Window
 PANE = "_pane"
 _HEAD = len(TAG) + 9  # of an entry: the tag, and the start of the pane
 _SIGN = 1 << 63
-_AT_ONCE = 1 << 21  # panes that are put together at a time
+_SHARING = 16  # panes of a window from which it pays to merge what several windows share
 
 Times = npt.NDArray[np.int64]
 
@@ -130,33 +131,21 @@ class WindowTask(AggregateTask):
         """Merge the panes of each window, key by key; only where one of the panes was touched, if that is given."""
         if not ends:
             return
-        rank = panes.key_ranks()
+        panes.rank()
         wanted = None if touched is None else np.array([key in touched for key in panes.keys])
         stops = np.array(ends, dtype=np.int64)
-        lows = np.searchsorted(panes.starts, stops - self.window.size)
-        highs = np.searchsorted(panes.starts, stops)
-        sizes = np.cumsum(highs - lows)
-        cuts = np.searchsorted(sizes, np.arange(_AT_ONCE, sizes[-1] + _AT_ONCE, _AT_ONCE), side="left") + 1
-        begin = 0
-        for stop in np.unique(np.minimum(cuts, len(ends))).tolist():
-            parts = [np.arange(lows[w], highs[w]) for w in range(begin, stop)]
-            number = np.repeat(np.arange(begin, stop), [len(part) for part in parts])
-            items = np.concatenate(parts) if parts else np.zeros(0, np.int64)
-            begin = stop
-            if not len(items):
-                continue
-            order = np.lexsort((rank[items], number))  # panes of a key stay in the order of time
-            items, number = items[order], number[order]
-            new = np.ones(len(items), dtype=bool)
-            new[1:] = (rank[items[1:]] != rank[items[:-1]]) | (number[1:] != number[:-1])
-            starts = np.flatnonzero(new)
-            if wanted is not None:
-                kept = np.logical_or.reduceat(wanted[items], starts)
-                within = np.repeat(kept, np.diff(starts, append=len(items)))
-                items, number, starts = items[within], number[within], np.flatnonzero(new[within])
-            folded = merger.folded(panes.columns, items, starts)
-            keys = [panes.keys[i] for i in items[starts].tolist()]
-            yield self._batch(merger, codec, keys, stops[number[starts]], folded)
+        lows, highs = np.searchsorted(panes.starts, stops - self.window.size), np.searchsorted(panes.starts, stops)
+        for begin in range(0, len(ends), self._at_once(len(ends))):
+            these = slice(begin, begin + self._at_once(len(ends)))
+            found = panes.windows(merger, lows[these], highs[these], wanted)
+            if found is not None:
+                keys, number, folded = found
+                yield self._batch(merger, codec, keys, stops[these][number], folded)
+
+    def _at_once(self, windows: int) -> int:
+        """How many windows are put together at a time: what they share is merged once, what they do not is more."""
+        share = self.window.size // self.window.pane
+        return math.isqrt(share) if share >= _SHARING else windows
 
     def _batch(
         self, merger: Merger, codec: KeyCodec, keys: list[bytes], ends: Times, folded: Columns
@@ -177,6 +166,7 @@ class _Panes:
     keys: list[bytes]
     starts: Times
     columns: Columns
+    ranks: Times = field(default_factory=lambda: np.zeros(0, np.int64))  # the number of each one's key
 
     @classmethod
     def stored(cls, work: Work, merger: Merger, group: int, low: int) -> _Panes:
@@ -208,11 +198,64 @@ class _Panes:
         at = int(np.searchsorted(self.starts, moment))
         return int(self.starts[at]) if at < len(self.starts) else None
 
-    def key_ranks(self) -> Times:
-        """A number for the key of each pane, in the order of keys."""
+    def rank(self) -> None:
+        """Number the keys, in their order."""
         keys = [key[_HEAD:] for key in self.keys]
         known = {key: i for i, key in enumerate(sorted(set(keys)))}
-        return np.array([known[key] for key in keys], dtype=np.int64)
+        self.ranks = np.array([known[key] for key in keys], dtype=np.int64)
+
+    def windows(
+        self, merger: Merger, lows: Times, highs: Times, wanted: npt.NDArray[np.bool_] | None
+    ) -> tuple[list[bytes], Times, Columns] | None:
+        """Merge panes `lows` to `highs` key by key: keys, numbers of windows, results; only where one is wanted."""
+        if len(lows) > 1 and highs[0] > lows[-1]:
+            shared, wanted = self._with_shared(merger, int(lows[-1]), int(highs[0]), wanted)
+            whole = np.arange(len(self.keys), len(shared.keys))
+            parts = [
+                np.concatenate([np.arange(low, lows[-1]), whole, np.arange(highs[0], high)])
+                for low, high in zip(lows, highs, strict=True)
+            ]
+        else:
+            shared, parts = self, [np.arange(low, high) for low, high in zip(lows, highs, strict=True)]
+        items, number = np.concatenate(parts), np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+        order = np.lexsort((shared.ranks[items], number))  # panes of a key stay in the order of time
+        items, number = items[order], number[order]
+        starts = _starts(shared.ranks[items], number)
+        if wanted is not None and len(items):
+            kept = np.logical_or.reduceat(wanted[items], starts)
+            within = np.repeat(kept, np.diff(starts, append=len(items)))
+            items, number = items[within], number[within]
+            starts = _starts(shared.ranks[items], number)
+        if not len(items):
+            return None
+        keys = [shared.keys[i] for i in items[starts].tolist()]
+        return keys, number[starts], merger.folded(shared.columns, items, starts)
+
+    def _with_shared(
+        self, merger: Merger, low: int, high: int, wanted: npt.NDArray[np.bool_] | None
+    ) -> tuple[_Panes, npt.NDArray[np.bool_] | None]:
+        """Put what some panes are together, key by key, behind all panes."""
+        items = low + np.argsort(self.ranks[low:high], kind="stable")
+        starts = _starts(self.ranks[items])
+        first = items[starts]
+        found = _Panes(
+            self.keys + [self.keys[i] for i in first.tolist()],
+            np.concatenate([self.starts, self.starts[first]]),
+            joined(self.columns, merger.folded(self.columns, items, starts)),
+            np.concatenate([self.ranks, self.ranks[first]]),
+        )
+        if wanted is not None:
+            wanted = np.concatenate([wanted, np.logical_or.reduceat(wanted[items], starts)])
+        return found, wanted
+
+
+def _starts(*columns: Times) -> Times:
+    """Where rows begin that differ from the one before."""
+    new = np.zeros(len(columns[0]), dtype=bool)
+    new[:1] = True
+    for column in columns:
+        new[1:] |= column[1:] != column[:-1]
+    return np.flatnonzero(new)
 
 
 def _pane_starts(keys: list[bytes]) -> Times:

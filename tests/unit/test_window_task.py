@@ -123,7 +123,7 @@ def from_zero(found: Counter[Any]) -> Counter[Any]:
     return Counter({(u, s - shift, e - shift, *rest): n for (u, s, e, *rest), n in found.items()})
 
 
-SHAPES = [(10, 10), (10, 2), (10, 4), (10, 7), (3, 1)]
+SHAPES = [(10, 10), (10, 2), (10, 4), (10, 7), (3, 1), (20, 1)]
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
