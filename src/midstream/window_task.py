@@ -23,6 +23,7 @@ from midstream.windows import LONG_AGO, Window
 PANE = "_pane"
 _HEAD = len(TAG) + 9  # of an entry: the tag, and the start of the pane
 _SIGN = 1 << 63
+_FEW = 10_000  # windows that may be looked at one by one
 _SHARING = 16  # panes of a window from which it pays to merge what several windows share
 
 Times = npt.NDArray[np.int64]
@@ -119,10 +120,19 @@ class WindowTask(AggregateTask):
 
     def _ends(self, panes: Times, after: int, until: int) -> list[int]:
         """The ends of windows with some of these panes, after one moment and up to another."""
-        window, found = self.window, set[int]()
-        for pane in np.unique(panes).tolist():
-            last = min(window.last_end(pane), until)
-            found.update(range(window.next_end(pane, after), last + 1, window.slide))
+        window, panes = self.window, np.unique(panes)
+        if not len(panes):
+            return []
+        first = window.next_end(int(panes[0]), after)
+        last = min(window.last_end(int(panes[-1])), until)
+        if (last - first) // window.slide < _FEW:
+            ends = np.arange(first, last + 1, window.slide)
+            held = np.searchsorted(panes, ends) > np.searchsorted(panes, ends - window.size)
+            return ends[held].tolist()  # type: ignore[no-any-return]
+        found = set[int]()  # panes that lie far apart
+        for pane in panes.tolist():
+            stop = min(window.last_end(pane), until)
+            found.update(range(window.next_end(pane, after), stop + 1, window.slide))
         return sorted(found)
 
     def _put_together(
@@ -184,10 +194,10 @@ class _Panes:
         now = set(touched)
         kept = [i for i, key in enumerate(self.keys) if key not in now]
         keys = [self.keys[i] for i in kept] + touched
-        order = np.array(sorted(range(len(keys)), key=keys.__getitem__), dtype=np.intp)
-        keys = [keys[i] for i in order.tolist()]
+        starts = np.concatenate([self.starts[kept], _pane_starts(touched)]) if kept else _pane_starts(touched)
+        order = np.array(sorted(range(len(keys)), key=keys.__getitem__), dtype=np.intp)  # two runs: quick
         columns = joined(taken(self.columns, np.array(kept, dtype=np.intp)), changed)
-        return _Panes(keys, _pane_starts(keys), taken(columns, order))
+        return _Panes([keys[i] for i in order.tolist()], starts[order], taken(columns, order))
 
     def before(self, moment: int) -> list[bytes]:
         """The entries of panes that nothing needs any more."""
@@ -259,8 +269,12 @@ def _starts(*columns: Times) -> Times:
 
 
 def _pane_starts(keys: list[bytes]) -> Times:
-    heads = b"".join(key[len(TAG) + 1 : _HEAD] for key in keys)
-    return (np.frombuffer(heads, ">u8").astype(np.uint64) ^ np.uint64(_SIGN)).view(np.int64)
+    if len({len(key) for key in keys}) == 1:
+        matrix = np.frombuffer(b"".join(keys), np.uint8).reshape(len(keys), -1)
+        heads = np.ascontiguousarray(matrix[:, len(TAG) + 1 : _HEAD]).view(">u8").ravel()
+    else:
+        heads = np.frombuffer(b"".join([key[len(TAG) + 1 : _HEAD] for key in keys]), ">u8")
+    return (heads.astype(np.uint64) ^ np.uint64(_SIGN)).view(np.int64)
 
 
 def _first(work: Work, group: int, touched: list[bytes]) -> int | None:
