@@ -17,7 +17,7 @@ from midstream.errors import PlanError
 from midstream.functions import KeyedFunction
 from midstream.plan import AggregateSpec, AnyOperator, Plan
 from midstream.sources.given import given
-from midstream.windows import Window
+from midstream.windows import AnyWindow, Window
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -191,8 +191,8 @@ class Stream:
             raise PlanError(f"key_by on {self.id!r} needs at least one column")
         return KeyedStream(self.flow, self.id, columns)
 
-    def window(self, window: Window) -> WindowedStream:
-        """Put all rows into windows of event time: `ms.tumbling(...)` or `ms.sliding(...)`."""
+    def window(self, window: AnyWindow) -> WindowedStream:
+        """Put all rows into windows of event time: `ms.tumbling(...)`, `ms.sliding(...)` or `ms.session(...)`."""
         return WindowedStream(self.flow, self.id, (), window)
 
     def deduplicate(self, id: str, *columns: str, within: Duration) -> Stream:
@@ -237,8 +237,8 @@ class KeyedStream:
         operator = operators.key_by(*self.keys).aggregate(slots=slots, id=id, **aggregates)
         return Stream(self.flow, self.input)._then(operator)
 
-    def window(self, window: Window) -> WindowedStream:
-        """Put the rows of a key into windows of event time: `ms.tumbling(...)` or `ms.sliding(...)`."""
+    def window(self, window: AnyWindow) -> WindowedStream:
+        """Put the rows of a key into windows of event time: `ms.tumbling`, `ms.sliding` or `ms.session`."""
         return WindowedStream(self.flow, self.input, self.keys, window)
 
     def deduplicate(self, id: str, *, within: Duration, slots: int = 0) -> Stream:
@@ -292,7 +292,7 @@ class WindowedStream:
     flow: Flow
     input: str
     keys: tuple[str, ...]
-    window: Window
+    window: AnyWindow
 
     def aggregate(
         self, id: str, *, lateness: Duration = 0, emit: str = "watermark", slots: int = 0, **aggregates: AggregateSpec
@@ -301,6 +301,7 @@ class WindowedStream:
 
         Promised: a window holds `[start, start + size)`, starts at a multiple of its slide, and comes out once the
         watermark has reached its end. A row that comes later is in `.late`, and counted in the progress report.
+        A session starts with its first row and ends a gap after its last; its late rows are only counted.
         Not promised: an order of windows that close in one epoch.
 
         Args:
@@ -336,12 +337,17 @@ class Windowed(Stream):
 
     @property
     def late(self) -> Stream:
-        """The rows that came too late, or have no event time, with the reason in the column `late_reason`."""
+        """The rows that came too late, or have no event time, with the reason in the column `late_reason`.
+
+        Sessions have no such stream: only where the sessions of a key are it is known which rows are late.
+        """
         id = f"{self.id}.late"
         known = [operator.id for operator in self.flow.plan().operators]
         if id in known:
             return Stream(self.flow, id)
-        return self.flow._add(p.Late(id=id, inputs=(self.input,), of=self.id))
+        late = p.Late(id=id, inputs=(self.input,), of=self.id)
+        p.check_late(self.flow.plan(), late)
+        return self.flow._add(late)
 
     def top(self, id: str, n: int = 1, *, by: str, ties: bool = True, slots: int = 0) -> Stream:
         """Give out, of all keys, the windows with the greatest `by`: `counts.top("hottest", 3, by="n")`.
