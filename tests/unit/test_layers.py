@@ -23,8 +23,10 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "api cli __main__ web demo bench nexmark testing live cluster ingest",
         "job starting modifications handle watching query flow joins ranking java sessions",
         "engine attempt briefing placement places anchor shadow records reporting rehearsal validation savepoint",
-        "dataflow resolve deadline housekeeping failures slot aggregate_task "
-        "window_task session_task function_task join_function",
+        (
+            "dataflow resolve deadline housekeeping failures slot aggregate_task window_task session_task "
+            "function_task join_function"
+        ),
         "state place ddl sinks sources journal storage metrics aggregation retention",
         "coordinator modification feeds",
         "operators changes relocation planfile plan functions aggregates deduplication code",

@@ -163,6 +163,23 @@ def test_rows_that_come_with_the_end_of_the_input_are_in_time() -> None:
     assert not any(slot.entries().values())
 
 
+def test_a_session_may_begin_where_one_did_that_closes_in_the_same_epoch() -> None:
+    slot, naive = Slot(5), NaiveSessions(5)
+    lists: list[list[Event]] = [
+        [("ann", 1, 0.0), ("ann", 1, 4.0), ("bob", 1, 10.0)],
+        [("ann", 1, 0.0), ("ann", 1, 4.0), ("ann", 1, 8.0)],
+        [],
+    ]
+    for rows in lists:
+        closed = from_zero(naive.epoch(rows)[0])
+        assert slot.epoch(rows) == closed
+        assert len(closed) == (1 if rows is lists[1] else 0)
+    last = slot.epoch([], is_last=True)
+    assert last == from_zero(naive.epoch([], is_last=True)[0])
+    assert {row[3] for row in last} == {1, 3}
+    assert not any(slot.entries().values())
+
+
 def test_a_session_that_grows_writes_one_entry_an_epoch() -> None:
     slot = Slot(10)
     for second in range(5):
