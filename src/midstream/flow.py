@@ -17,7 +17,7 @@ from midstream.errors import PlanError
 from midstream.functions import KeyedFunction
 from midstream.plan import AggregateSpec, AnyOperator, Plan
 from midstream.sources.given import given
-from midstream.windows import AnyWindow, Window
+from midstream.windows import AnyWindow, CountWindow, Window
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -191,8 +191,8 @@ class Stream:
             raise PlanError(f"key_by on {self.id!r} needs at least one column")
         return KeyedStream(self.flow, self.id, columns)
 
-    def window(self, window: AnyWindow) -> WindowedStream:
-        """Put all rows into windows of event time: `ms.tumbling(...)`, `ms.sliding(...)` or `ms.session(...)`."""
+    def window(self, window: AnyWindow | CountWindow) -> WindowedStream:
+        """Put all rows into windows: `ms.tumbling`, `ms.sliding` or `ms.session` of event time, `ms.count_window`."""
         return WindowedStream(self.flow, self.id, (), window)
 
     def deduplicate(self, id: str, *columns: str, within: Duration) -> Stream:
@@ -237,8 +237,8 @@ class KeyedStream:
         operator = operators.key_by(*self.keys).aggregate(slots=slots, id=id, **aggregates)
         return Stream(self.flow, self.input)._then(operator)
 
-    def window(self, window: AnyWindow) -> WindowedStream:
-        """Put the rows of a key into windows of event time: `ms.tumbling`, `ms.sliding` or `ms.session`."""
+    def window(self, window: AnyWindow | CountWindow) -> WindowedStream:
+        """Put the rows of a key into windows: see `Stream.window`."""
         return WindowedStream(self.flow, self.input, self.keys, window)
 
     def deduplicate(self, id: str, *, within: Duration, slots: int = 0) -> Stream:
@@ -287,12 +287,12 @@ class KeyedStream:
 
 @dataclass(frozen=True, slots=True)
 class WindowedStream:
-    """A stream in windows of event time, by a key or over all rows."""
+    """A stream in windows, by a key or over all rows."""
 
     flow: Flow
     input: str
     keys: tuple[str, ...]
-    window: AnyWindow
+    window: AnyWindow | CountWindow
 
     def aggregate(
         self, id: str, *, lateness: Duration = 0, emit: str = "watermark", slots: int = 0, **aggregates: AggregateSpec
@@ -302,6 +302,7 @@ class WindowedStream:
         Promised: a window holds `[start, start + size)`, starts at a multiple of its slide, and comes out once the
         watermark has reached its end. A row that comes later is in `.late`, and counted in the progress report.
         A session starts with its first row and ends a gap after its last; its late rows are only counted.
+        Windows by count give the key, `window`, their number from 0, and the results; no row is late for them.
         Not promised: an order of windows that close in one epoch.
 
         Args:
@@ -311,6 +312,16 @@ class WindowedStream:
             slots: how many tasks share the keys.
             aggregates: such as `n=ms.count()`.
         """
+        if isinstance(self.window, CountWindow):
+            from midstream.count_windows import count_windows
+
+            if lateness or emit != "watermark":
+                raise PlanError(
+                    f"window {id!r}: windows by count have neither lateness nor emit; they come out when full"
+                )
+            rows = Stream(self.flow, self.input)
+            count_windows(rows, self.keys, self.window, id=id, slots=slots, aggregates=aggregates)
+            return Windowed(self.flow, id, self.input)
         made = operators.Windows(self.keys, self.window).aggregate(
             lateness=lateness, emit=emit, slots=slots, id=id, **aggregates
         )

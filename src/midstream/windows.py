@@ -79,6 +79,15 @@ class Session:
 AnyWindow = Window | Session
 
 
+@dataclass(frozen=True, slots=True)
+class CountWindow:
+    """Windows of a number of rows."""
+
+    size: int
+    step: int
+    timeout: int = 0  # microseconds; 0: a window waits for its rows for ever
+
+
 def tumbling(size: Duration) -> Window:
     """Windows one after the other: every row is in exactly one.
 
@@ -115,3 +124,20 @@ def session(gap: Duration) -> Session:
     if made.gap <= 0:
         raise PlanError(f"a session needs a gap above zero, not {gap!r}")
     return made
+
+
+def count_window(size: int, step: int | None = None, timeout: Duration | None = None) -> CountWindow:
+    """Windows of `size` rows of a key, one beginning every `step` rows; without `step` one after the other.
+
+    Promised: with a `timeout` a window that is not full comes out so long after its first row, in event time if there
+    is one, else by the clock of the epochs. Not promised: that it comes out ever, without one.
+
+    >>> count_window(100, 10, "1 minute")
+    CountWindow(size=100, step=10, timeout=60000000)
+    """
+    step = size if step is None else step
+    if not 1 <= step <= size:
+        raise PlanError(f"a window by count needs a size, and a step between 1 and it, not {size!r} and {step!r}")
+    if timeout is not None and not micros(timeout):
+        raise PlanError("the timeout of a window by count must be longer than nothing")
+    return CountWindow(size, step, micros(timeout) if timeout is not None else 0)

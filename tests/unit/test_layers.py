@@ -21,7 +21,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
     frozenset(names.split())
     for names in (
         "api cli __main__ web demo bench nexmark testing live cluster ingest",
-        "job starting modifications handle watching query flow joins ranking java sessions",
+        "job starting modifications handle watching query flow joins ranking count_windows java sessions",
         "engine attempt briefing placement places anchor shadow records reporting rehearsal validation savepoint",
         (
             "dataflow resolve deadline housekeeping failures slot aggregate_task window_task session_task "
