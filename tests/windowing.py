@@ -77,3 +77,61 @@ class Naive:
             bounds = tuple(START + timedelta(seconds=second) for second in (start, start + self.size))
             found[(*key, *bounds, len(prices), sum(there) if there else None, max(there, default=None))] += 1
         return found
+
+
+Timed = tuple[Any, int | None, int]  # user, price, microseconds after the start
+
+
+class NaiveSessions:
+    """Runs epochs of sessions one by one: keeps all rows, and puts them together anew in every epoch."""
+
+    def __init__(self, gap: float, delay: float = 0, lateness: float = 0, *, keyed: bool = True) -> None:
+        self.gap, self.delay, self.lateness = (round(seconds * 1e6) for seconds in (gap, delay, lateness))
+        self.keyed = keyed
+        self.kept: list[Timed] = []  # the rows of sessions that still take some
+        self.greatest: int | None = None
+        self.closed: float = float("-inf")
+        self.late = 0
+
+    def epoch(self, events: Sequence[Event], *, is_last: bool = False) -> tuple[Counter[Any], Counter[Any]]:
+        """Take rows; gives the sessions that close or are closed and change, and all that change."""
+        mark = float("inf") if is_last else float("-inf") if self.greatest is None else self.greatest - self.delay
+        rows = [(user if self.keyed else 0, price, round(at * 1e6)) for user, price, at in events if at is not None]
+        old = self.sessions(self.kept)
+        forgotten = [s for s in old if self.end(s) + self.lateness <= mark and not is_last]
+        kept = [s for s in old if s not in forgotten]
+        now = self.sessions([row for session in kept for row in session] + rows)
+        late = [s for s in now if self.end(s) + self.lateness <= mark and not is_last]
+        now = [s for s in now if s not in late]
+        changed = [s for s in now if s not in kept]
+        closing = [s for s in forgotten if self.end(s) > self.closed]
+        closing += [s for s in now if self.end(s) <= mark and (s in changed or self.end(s) > self.closed)]
+        self.late += len(events) - len(rows) + sum(map(len, late))
+        self.kept = [row for session in now for row in session]
+        self.greatest = max(
+            [at for _, _, at in rows] + ([] if self.greatest is None else [self.greatest]), default=None
+        )
+        self.closed = max(self.closed, mark)
+        return self.shown(closing), self.shown(changed)
+
+    def end(self, session: list[Timed]) -> int:
+        return session[-1][2] + self.gap
+
+    def sessions(self, rows: Sequence[Timed]) -> list[list[Timed]]:
+        """Cut the rows of each user where nothing comes for the gap."""
+        found: list[list[Timed]] = []
+        for row in sorted(rows, key=lambda r: (str(r[0]), r[2], str(r[1]))):
+            if found and found[-1][0][0] == row[0] and row[2] - found[-1][-1][2] < self.gap:
+                found[-1].append(row)
+            else:
+                found.append([row])
+        return found
+
+    def shown(self, sessions: list[list[Timed]]) -> Counter[Any]:
+        found: Counter[Any] = Counter()
+        for session in sessions:
+            prices = [price for _, price, _ in session if price is not None]
+            key = (session[0][0],) if self.keyed else ()
+            bounds = (START + timedelta(microseconds=at) for at in (session[0][2], self.end(session)))
+            found[(*key, *bounds, len(session), sum(prices) if prices else None, max(prices, default=None))] += 1
+        return found

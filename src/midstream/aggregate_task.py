@@ -65,6 +65,19 @@ class AggregateTask(SlotTask):
         work.lap("emit")
         return [pa.record_batch(output, schema=schema)]
 
+    def timed(
+        self, work: Work, rows: pa.RecordBatch, groups: npt.NDArray[np.int32], column: str
+    ) -> tuple[pa.RecordBatch, npt.NDArray[np.int32]]:
+        """Count rows of windows, and leave out those that have no moment in a column: they are late."""
+        has_time = rows.column(column).is_valid()
+        kept = rows.filter(has_time) if rows.column(column).null_count else rows
+        total, taken = (
+            (int(np.sum(r.column("_rows").to_numpy())) if self.combined else r.num_rows) for r in (rows, kept)
+        )
+        work.report.rows += total
+        work.report.late += total - taken
+        return kept, groups[has_time.to_numpy(zero_copy_only=False)] if kept is not rows else groups
+
     def _merged(self, work: Work, merger: Merger, rows: Rows, new: Columns) -> Columns:
         """Read what is stored, group by group, and merge."""
         stored: list[bytes | None] = []
@@ -85,9 +98,7 @@ class AggregateTask(SlotTask):
         """Log what changed, group by group, and the keys that are gone."""
         left = dict(gone or {})
         matrix = None if merger.objects or rows.matrix is None else merger.encode_fixed(merged)
-        values: list[bytes] = []
-        if matrix is None:
-            values = merger.encode(merged) if merger.objects else [v.tobytes() for v in merger.encode_fixed(merged)]
+        values = merger.encode(merged) if matrix is None else []
         for group, start, stop in spans(rows):
             dropped = left.pop(group, [])
             if matrix is not None and not dropped:

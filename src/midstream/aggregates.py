@@ -19,6 +19,7 @@ from midstream.plan import AggregateSpec
 INTEGERS = ("tinyint", "smallint", "int", "bigint")
 FLOATS = ("float", "double")
 HLL_LOG_SIZE = 12
+START, LATEST = "_start", "latest"  # of a session: when it begins (of a row: its time), and the time of its last row
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +184,12 @@ def compile_aggregates(
         accumulators.update((a.name, a) for a in made)
         outputs.append(output)
     return Compiled(tuple(accumulators.values()), tuple(outputs))
+
+
+def with_latest(compiled: Compiled) -> Compiled:
+    """Add the time of the latest row, which says when a session ends."""
+    latest = Accumulator(LATEST, "max", "<i8", f"max({START})", START)
+    return Compiled((*compiled.accumulators, latest), compiled.outputs)
 
 
 def _compile(

@@ -41,7 +41,7 @@ class Merger:
         """Fold the rows of each key into one accumulator."""
         found: Columns = {}
         single = len(rows.starts) == len(rows.order)
-        segment = rows.order if single else _segments(rows)
+        segment = rows.order if single else segments(rows)
         pick = {} if single else self._leaders(batch, rows, segment)
         for a in self.accumulators:
             if a.dtype == "object":
@@ -162,6 +162,8 @@ class Merger:
 
     def encode(self, columns: Columns) -> list[bytes]:
         """Turn columns into stored values."""
+        if not self.objects:
+            return [value.tobytes() for value in self.encode_fixed(columns)]
         size = len(columns[self.accumulators[0].name])
         heads = self.encode_fixed(columns) if self.fixed else np.empty((size, 0), np.uint8)
         tails = zip(*([_frozen(a, v) for v in columns[a.name]] for a in self.objects), strict=True)
@@ -255,7 +257,7 @@ def _overflow(a: Accumulator) -> StateError:
     return StateError(f"the {a.name!r} of a key does not fit into 64 bits; cast the column to decimal or double first")
 
 
-def _segments(rows: Rows) -> Array:
+def segments(rows: Rows) -> Array:
     """The number of the key that each row, as arranged, belongs to."""
     first = np.zeros(len(rows.order), dtype=np.intp)
     first[rows.starts[1:]] = 1

@@ -37,7 +37,7 @@ from midstream.operators import key_by, map_arrow, transform, union, watermark, 
 from midstream.places import MoveStatus, SlotState, SlotStatus
 from midstream.relocation import drain, move, rebalance, rescale
 from midstream.shadow import Shadow
-from midstream.windows import sliding, tumbling
+from midstream.windows import count_window, session, sliding, tumbling
 
 __all__ = [
     "Aggregator",
@@ -73,6 +73,7 @@ __all__ = [
     "between",
     "branch",
     "count",
+    "count_window",
     "drain",
     "every",
     "first",
@@ -93,6 +94,7 @@ __all__ = [
     "remove_source",
     "replace",
     "rescale",
+    "session",
     "sinks",
     "sliding",
     "sources",

@@ -11,11 +11,11 @@ from midstream.resolve import Resolved
 from midstream.slot import Epoch
 from midstream.state.cache import Head, logs_of
 from midstream.watermarks import watermark_of
+from midstream.windows import END_OF_TIME
 
 if TYPE_CHECKING:
     from midstream.engine import Engine
 
-END_OF_TIME = 253_402_300_799_000_000  # the watermark after the end of the input: 9999-12-31, in microseconds
 _COMBINE_BELOW = 0.5  # distinct keys per row below which rows are folded in the JVM before they go to Python
 _BUSY = 100  # rows of every slot in the last epoch from which all slots are expected to have some in the next
 

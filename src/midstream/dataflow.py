@@ -17,17 +17,19 @@ from pyspark.sql import functions as F
 from midstream import code
 from midstream import plan as p
 from midstream.aggregate_task import AggregateTask
-from midstream.aggregates import Compiled, quote
+from midstream.aggregates import START, Compiled, quote
 from midstream.code import Code
 from midstream.function_task import ORDER, TIE, FunctionTask
 from midstream.resolve import LATE_REASON, Keyed, Resolved, arrow_schema, hashed
 from midstream.routing import Routing
+from midstream.session_task import SessionTask
 from midstream.slot import GROUP, MARKER, SLOT, Epoch, SlotTask
 from midstream.sources import tagged
 from midstream.state.cache import Head
 from midstream.storage import backlog_directory, log_directory
 from midstream.watermarks import ahead, observed
 from midstream.window_task import PANE, WindowTask
+from midstream.windows import Session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -139,13 +141,18 @@ class Dataflow:
         return f"select *, {reason} as {LATE_REASON} from {self._table(operator.inputs[0])} where {pane} is null"
 
     def _times(self, window: p.Window) -> tuple[str, str]:
-        """The event time of a row, and the start of its pane; null for a row that comes too late."""
+        """The event time of a row, and the start of its pane; null for a row that comes too late.
+
+        A row is its own start of a session: whether it is late, its task knows.
+        """
         keyed, watermark, spec = self.resolved.keyed[window.id], self.keyed[window.id].epoch.watermark, window.spec
         time = f"unix_micros({quote(str(keyed.event_time))})"
-        pane = f"{time} - pmod({time}, {spec.pane}L)"
+        pane = time if isinstance(spec, Session) else f"{time} - pmod({time}, {spec.pane}L)"
         limit = ahead(self.resolved, window.id, self.clock)
         if limit is not None:
             pane = f"if({time} <= {limit}L, {pane}, null)"
+        if isinstance(spec, Session):
+            return time, pane
         above = self.resolved.plan.upstream(window.inputs[0])
         if watermark is None or any(isinstance(o, p.Window) for o in above):  # closed windows are never late
             return time, f"({pane})"
@@ -186,19 +193,19 @@ class Dataflow:
         task: SlotTask
         if isinstance(operator, p.Aggregate):
             assert keyed.compiled is not None
-            combine = run.combine or not keyed.compiled.liftable
+            is_session = isinstance(operator, p.Window) and operator.gap > 0
+            combine = (run.combine and not is_session) or not keyed.compiled.liftable  # few rows have one key and time
             columns = _accumulators(keyed.compiled, combine)
-            task = AggregateTask(**common, compiled=keyed.compiled, combined=combine)
+            common |= {"compiled": keyed.compiled, "combined": combine}
+            task = AggregateTask(**common)
             if isinstance(operator, p.Window):
-                rows = f"(select *, {self._times(operator)[1]} as {PANE} from {rows})"
-                task = WindowTask(
-                    **common,
-                    compiled=keyed.compiled,
-                    combined=combine,
-                    window=operator.spec,
-                    lateness=operator.lateness,
-                    updates=operator.emit == "update",
-                )
+                rows = f"(select *, {self._times(operator)[1]} as {_moment(operator)} from {rows})"
+                common |= {"lateness": operator.lateness, "updates": operator.emit == "update"}
+                spec = operator.spec
+                if isinstance(spec, Session):
+                    task = SessionTask(**common, session=spec)
+                else:
+                    task = WindowTask(**common, window=spec)
         else:
             combine = False
             columns = _columns_in_order(keyed, operator)
@@ -239,8 +246,8 @@ def _placement(
     selected = [f"{expression} as {quote(name)}" for name, expression in columns.items()]
     if isinstance(operator, p.Aggregate):
         selected = keys + selected
-    panes = [PANE] if isinstance(operator, p.Window) else []
-    sent = [*(quote(field.name) for field in keyed.input), *panes, "_epoch"] if combine else selected
+    moment = [_moment(operator)] if isinstance(operator, p.Window) else []
+    sent = [*(quote(field.name) for field in keyed.input), *moment, "_epoch"] if combine else selected
     sent_names = sent if combine else [*(keys if isinstance(operator, p.Aggregate) else ()), *map(quote, columns)]
     rows = f"select {', '.join([f'{slot} as {SLOT}', GROUP, *sent])} from ({located})"
     if markers and not run.anchor:
@@ -256,6 +263,11 @@ def _placement(
     if not combine:
         return placed
     return f"select {', '.join([SLOT, GROUP, *selected])} from ({placed}) group by {', '.join([SLOT, GROUP, *keys])}"
+
+
+def _moment(window: p.Window) -> str:
+    """The column that says where in time a row belongs."""
+    return START if isinstance(window.spec, Session) else PANE
 
 
 def _accumulators(compiled: Compiled, combine: bool) -> dict[str, str]:

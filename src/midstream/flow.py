@@ -17,7 +17,7 @@ from midstream.errors import PlanError
 from midstream.functions import KeyedFunction
 from midstream.plan import AggregateSpec, AnyOperator, Plan
 from midstream.sources.given import given
-from midstream.windows import Window
+from midstream.windows import AnyWindow, CountWindow, Window
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -220,8 +220,8 @@ class Stream:
             raise PlanError(f"key_by on {self.id!r} needs at least one column")
         return KeyedStream(self.flow, self.id, columns, partition_by)
 
-    def window(self, window: Window) -> WindowedStream:
-        """Put all rows into windows of event time: `ms.tumbling(...)` or `ms.sliding(...)`."""
+    def window(self, window: AnyWindow | CountWindow) -> WindowedStream:
+        """Put all rows into windows: `ms.tumbling`, `ms.sliding` or `ms.session` of event time, `ms.count_window`."""
         return WindowedStream(self.flow, self.id, (), window)
 
     def deduplicate(self, id: str, *columns: str, within: Duration) -> Stream:
@@ -270,8 +270,8 @@ class KeyedStream:
         operator = self._keys.aggregate(slots=slots, id=id, **aggregates)
         return Stream(self.flow, self.input)._then(operator)
 
-    def window(self, window: Window) -> WindowedStream:
-        """Put the rows of a key into windows of event time: `ms.tumbling(...)` or `ms.sliding(...)`."""
+    def window(self, window: AnyWindow | CountWindow) -> WindowedStream:
+        """Put the rows of a key into windows: see `Stream.window`."""
         return WindowedStream(self.flow, self.input, self.keys, window, self.partition_by)
 
     def deduplicate(self, id: str, *, within: Duration, slots: int = 0) -> Stream:
@@ -320,12 +320,12 @@ class KeyedStream:
 
 @dataclass(frozen=True, slots=True)
 class WindowedStream:
-    """A stream in windows of event time, by a key or over all rows."""
+    """A stream in windows, by a key or over all rows."""
 
     flow: Flow
     input: str
     keys: tuple[str, ...]
-    window: Window
+    window: AnyWindow | CountWindow
     partition_by: str = ""
 
     def aggregate(
@@ -335,6 +335,8 @@ class WindowedStream:
 
         Promised: a window holds `[start, start + size)`, starts at a multiple of its slide, and comes out once the
         watermark has reached its end. A row that comes later is in `.late`, and counted in the progress report.
+        A session starts with its first row and ends a gap after its last; its late rows are only counted.
+        Windows by count give the key, `window`, their number from 0, and the results; no row is late for them.
         Not promised: an order of windows that close in one epoch.
 
         Args:
@@ -344,6 +346,16 @@ class WindowedStream:
             slots: how many tasks share the keys.
             aggregates: such as `n=ms.count()`.
         """
+        if isinstance(self.window, CountWindow):
+            from midstream.count_windows import count_windows
+
+            if lateness or emit != "watermark":
+                raise PlanError(
+                    f"window {id!r}: windows by count have neither lateness nor emit; they come out when full"
+                )
+            rows = Stream(self.flow, self.input)
+            count_windows(rows, self.keys, self.window, id=id, slots=slots, aggregates=aggregates)
+            return Windowed(self.flow, id, self.input)
         made = operators.Windows(self.keys, self.window, self.partition_by).aggregate(
             lateness=lateness, emit=emit, slots=slots, id=id, **aggregates
         )
@@ -370,12 +382,17 @@ class Windowed(Stream):
 
     @property
     def late(self) -> Stream:
-        """The rows that came too late, or have no event time, with the reason in the column `late_reason`."""
+        """The rows that came too late, or have no event time, with the reason in the column `late_reason`.
+
+        Sessions have no such stream: only where the sessions of a key are it is known which rows are late.
+        """
         id = f"{self.id}.late"
         known = [operator.id for operator in self.flow.plan().operators]
         if id in known:
             return Stream(self.flow, id)
-        return self.flow._add(p.Late(id=id, inputs=(self.input,), of=self.id))
+        late = p.Late(id=id, inputs=(self.input,), of=self.id)
+        p.check_late(self.flow.plan(), late)
+        return self.flow._add(late)
 
     def top(self, id: str, n: int = 1, *, by: str, ties: bool = True, slots: int = 0) -> Stream:
         """Give out, of all keys, the windows with the greatest `by`: `counts.top("hottest", 3, by="n")`.

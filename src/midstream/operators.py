@@ -21,7 +21,7 @@ from midstream.durations import Duration, micros
 from midstream.errors import PlanError
 from midstream.functions import KeyedFunction, state_fields
 from midstream.plan import AggregateSpec
-from midstream.windows import Window
+from midstream.windows import AnyWindow, Session, Window
 
 
 def transform(function: Callable[[Any], Any], *, per_epoch: bool = False, id: str = "") -> p.Transform:
@@ -120,12 +120,12 @@ class Keys:
         specs = _named(id, self.columns, aggregates)
         return p.Aggregate(id=id, keys=self.columns, partition_by=self.partition_by, aggregates=specs, slots=slots)
 
-    def window(self, window: Window) -> Windows:
-        """Windows of `ms.tumbling` or `ms.sliding`; see `KeyedStream.window`."""
+    def window(self, window: AnyWindow) -> Windows:
+        """Windows of `ms.tumbling`, `ms.sliding` or `ms.session`; see `KeyedStream.window`."""
         return Windows(self.columns, window, self.partition_by)
 
 
-def window(window: Window) -> Windows:
+def window(window: AnyWindow) -> Windows:
     """Windows over all rows of a stream; see `Stream.window`."""
     return Windows((), window)
 
@@ -135,7 +135,7 @@ class Windows:
     """Key columns, or none, and windows, from which a window operator is made."""
 
     columns: tuple[str, ...]
-    window: Window
+    window: AnyWindow
     partition_by: str = ""
 
     def aggregate(
@@ -150,16 +150,18 @@ class Windows:
         """Declared aggregates per window; see `WindowedStream.aggregate`."""
         if emit not in ("watermark", "update"):
             raise PlanError(f"window {id!r}: emit is 'watermark' or 'update', not {emit!r}")
-        if not isinstance(self.window, Window):
-            raise PlanError(f"window {id!r} needs ms.tumbling(...) or ms.sliding(...), not {self.window!r}")
+        window = self.window
+        if not isinstance(window, (Window, Session)):
+            raise PlanError(f"window {id!r} needs ms.tumbling(...), ms.sliding(...) or ms.session(...), not {window!r}")
         return p.Window(
             id=id,
             keys=self.columns,
             partition_by=self.partition_by,
             aggregates=_named(id, self.columns, aggregates),
             slots=slots,
-            size=self.window.size,
-            slide=self.window.slide,
+            size=0 if isinstance(window, Session) else window.size,
+            slide=0 if isinstance(window, Session) else window.slide,
+            gap=window.gap if isinstance(window, Session) else 0,
             lateness=micros(lateness),
             emit=emit,
         )

@@ -119,15 +119,16 @@ class Aggregate(Operator, frozen=True, kw_only=True, tag="aggregate"):
 class Window(Aggregate, frozen=True, kw_only=True, tag="window"):
     """Declared aggregates over the rows of a key, or of all, in each window of event time."""
 
-    size: int  # microseconds
+    size: int  # microseconds; 0: a session
     slide: int
+    gap: int = 0  # of sessions
     lateness: int = 0  # how long after its end a window takes rows
     emit: str = "watermark"  # or "update"
 
     @property
-    def spec(self) -> windows.Window:
+    def spec(self) -> windows.AnyWindow:
         """Where the windows begin and end."""
-        return windows.Window(self.size, self.slide)
+        return windows.Session(self.gap) if self.gap else windows.Window(self.size, self.slide)
 
 
 class Late(Operator, frozen=True, kw_only=True, tag="late"):
@@ -242,13 +243,25 @@ def check(plan: Plan) -> None:
         for wanted in operator.inputs:
             if wanted not in seen:
                 raise PlanError(f"operator {operator.id!r} reads {wanted!r}, which is not defined before it")
-        if isinstance(operator, Late) and not any(w.id == operator.of for w in plan.of(Window)):
-            raise PlanError(f"{operator.id!r} are the late rows of {operator.of!r}, which is no window of this plan")
+        if isinstance(operator, Late):
+            check_late(plan, operator)
         seen.add(operator.id)
     if not plan.of(Source):
         raise PlanError(f"flow {plan.name!r} has no source; add one with flow.source(id, streaming_dataframe)")
     if not plan.of(Sink) and not plan.of(Process, Aggregate):
         raise PlanError(f"flow {plan.name!r} has neither a sink nor a keyed operator: it would compute nothing")
+
+
+def check_late(plan: Plan, late: Late) -> None:
+    """Refuse the late rows of what has none."""
+    found = [window for window in plan.of(Window) if window.id == late.of]
+    if not found:
+        raise PlanError(f"{late.id!r} are the late rows of {late.of!r}, which is no window of this plan")
+    if found[0].gap:
+        raise PlanError(
+            f"{late.of!r} is a session window, and has no stream of late rows: whether a row is late is known only "
+            "where its sessions are. They are counted in the progress report, under late; a tumbling window has .late"
+        )
 
 
 class Difference(msgspec.Struct, frozen=True):
@@ -366,8 +379,8 @@ def state_signature(operator: Keyed) -> str:
     """Describe the stored form of an operator's state: two operators of one signature can read each other's."""
     if isinstance(operator, Process):
         return ", ".join(_field_signature(field) for field in operator.state)
-    panes = f"in panes of {operator.spec.pane / 1e6:g} s: " if isinstance(operator, Window) else ""
-    return panes + ", ".join(
+    form = f"{operator.spec.kept_in}: " if isinstance(operator, Window) else ""
+    return form + ", ".join(
         f"{a.name}: {a.function}({a.column}{''.join(f', {p}' for p in a.parameters)})" for a in operator.aggregates
     )
 

@@ -17,7 +17,7 @@ from midstream.ddl import ddl
 from midstream.errors import PlanError
 from midstream.functions import Context, KeyedFunction, StateDeclaration, Timer, list_of
 from midstream.resolve import worked_out
-from midstream.windows import Window
+from midstream.windows import AnyWindow, CountWindow, Window
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -28,11 +28,21 @@ BOUNDS = ("window_start", "window_end")
 
 
 def top(
-    rows: Stream, keys: Sequence[str], window: Window | None, *, id: str, n: int, by: str, ties: bool, slots: int
+    rows: Stream,
+    keys: Sequence[str],
+    window: AnyWindow | CountWindow | None,
+    *,
+    id: str,
+    n: int,
+    by: str,
+    ties: bool,
+    slots: int,
 ) -> Stream:
     """Add the operators; without a `window` the rows have the bounds of theirs already."""
     if n < 1:
         raise PlanError(f"top {id!r} needs n=1 or more, not {n}")
+    if window is not None and not isinstance(window, Window):
+        raise PlanError(f"top {id!r} needs ms.tumbling(...) or ms.sliding(...); the rows of other windows are not kept")
     flow = rows.flow
     if not flow.sources:
         raise PlanError(f"top {id!r} must know the columns of its rows: write the whole flow, and job.modify(new_flow)")

@@ -27,9 +27,11 @@ from pyspark.sql.types import (
 
 from midstream import code
 from midstream import plan as p
-from midstream.aggregates import Compiled, compile_aggregates, quote
+from midstream.aggregates import START, Compiled, compile_aggregates, quote, with_latest
 from midstream.errors import MidstreamError, PlanError
 from midstream.state.forms import Stage
+from midstream.window_task import PANE
+from midstream.windows import Session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -239,7 +241,8 @@ def _keyed(
             "_tie",
             "_rows",
             "_epoch",
-            "_pane",
+            PANE,
+            START,
         ):
             raise PlanError(
                 f"operator {operator.id!r}: the column name {field.name!r} is taken by Midstream; rename it"
@@ -274,7 +277,12 @@ def _keyed(
                 raise PlanError(
                     f"window {operator.id!r} needs an event time: say with_watermark(column, delay) before it"
                 )
-            keys = StructType([StructField("_pane", LongType()), *keys])
+            if isinstance(operator.spec, Session):
+                _refuse_time_of_windows(operator, found.plan)
+                compiled = with_latest(compiled)
+                keys = StructType([*keys, StructField(START, LongType())])
+            else:
+                keys = StructType([StructField(PANE, LongType()), *keys])
     else:
         output = _processed(operator, schema)
         stages = _stages(operator)
@@ -284,6 +292,20 @@ def _keyed(
     return Keyed(schema, keys, time, watermarks, arrow_schema(output), compiled, stages, layout, base, top)
 
 
+def _refuse_time_of_windows(operator: p.Window, plan: p.Plan) -> None:
+    """Refuse sessions of windows by the start of these: the watermark is past it when they come."""
+    todo = [plan[id] for id in operator.inputs]
+    while todo:
+        above = todo.pop()
+        if isinstance(above, p.Window):
+            raise PlanError(
+                f"session window {operator.id!r} would take the windows of {above.id!r} by their start, which the "
+                "watermark has passed when they come out; say with_watermark('window_end', 0) between the two"
+            )
+        if not isinstance(above, p.Watermark):
+            todo += [plan[id] for id in above.inputs]
+
+
 def _layout(operator: p.Process | p.Aggregate, keys: StructType, compiled: Compiled | None) -> str:
     by = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in keys)
     if compiled is not None:
@@ -291,8 +313,8 @@ def _layout(operator: p.Process | p.Aggregate, keys: StructType, compiled: Compi
     else:
         assert isinstance(operator, p.Process)
         kept = [f"{f.kind} {f.name} {f.key_type} {f.type}{' with ttl' if f.ttl else ''}" for f in operator.state]
-    panes = f"in panes of {operator.spec.pane / 1e6:g} s " if isinstance(operator, p.Window) else ""
-    return f"{panes}by ({by}): {', '.join(kept)}".replace("  ", " ")
+    form = f"{operator.spec.kept_in} " if isinstance(operator, p.Window) else ""
+    return f"{form}by ({by}): {', '.join(kept)}".replace("  ", " ")
 
 
 def _keyed_output(operator: p.Process | p.Aggregate, keyed: Keyed) -> StructType:

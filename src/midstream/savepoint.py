@@ -32,9 +32,9 @@ from midstream.plan import Plan, check_state_fits
 from midstream.resolve import Resolved, arrow_schema, check_layout, hashed, resolve
 from midstream.routing import DEFAULT_GROUPS
 from midstream.state.cache import Cache, Head, checksum_of
-from midstream.state.forms import EVENT, EXPIRY, PROCESSING, Stage, deadline_of, form_of
+from midstream.state.forms import EVENT, EXPIRY, PROCESSING, deadline_of
 from midstream.state.lmdb_store import LmdbStore, close_environment
-from midstream.state.portable import Portable, PortableAggregate, PortableFunction
+from midstream.state.portable import PortableForm
 from midstream.state.store import Version
 from midstream.storage import Storage
 from midstream.windows import LONG_AGO
@@ -66,33 +66,15 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     plan: Plan
 
 
-@dataclass(frozen=True)
-class Form:
-    """How the state of one operator becomes tables; pickled into tasks."""
-
-    operator: str
-    keys: bytes
-    aggregate: tuple[Any, bytes] | None  # compiled, results
-    function: tuple[Stage, ...] | None
-
-    def portable(self) -> Portable:
-        """Make the converter."""
-        keys = pa.ipc.read_schema(pa.py_buffer(self.keys))
-        if self.aggregate is not None:
-            return PortableAggregate(keys, self.aggregate[0], pa.ipc.read_schema(pa.py_buffer(self.aggregate[1])))
-        assert self.function is not None
-        types = pa.ipc.read_schema(pa.py_buffer(self.function[0].types))
-        return PortableFunction(form_of(self.operator, self.function), keys, types)
-
-
-def _form(resolved: Resolved, operator: p.Process | p.Aggregate) -> Form:
+def _form(resolved: Resolved, operator: p.Process | p.Aggregate) -> PortableForm:
     keyed = resolved.keyed[operator.id]
     keys = bytes(arrow_schema(keyed.keys).serialize())
     if isinstance(operator, p.Aggregate):
         assert keyed.compiled is not None
         results = pa.schema(list(keyed.output)[-len(keyed.compiled.outputs) :])
-        return Form(operator.id, keys, (keyed.compiled, bytes(results.serialize())), None)
-    return Form(operator.id, keys, None, keyed.stages)
+        gap = operator.gap if isinstance(operator, p.Window) else 0
+        return PortableForm(operator.id, keys, (keyed.compiled, bytes(results.serialize()), gap), None)
+    return PortableForm(operator.id, keys, None, keyed.stages)
 
 
 # --- writing --------------------------------------------------------------------------------------------------------
@@ -142,7 +124,7 @@ def write_savepoint(engine: Engine, target: Storage) -> str:
     return target.root
 
 
-def _dump(engine: Engine, form: Form, commit: Commit, state: OperatorState, target: Storage) -> None:
+def _dump(engine: Engine, form: PortableForm, commit: Commit, state: OperatorState, target: Storage) -> None:
     head = Head(
         job=engine.job,
         operator=form.operator,
@@ -167,7 +149,7 @@ def _dump(engine: Engine, form: Form, commit: Commit, state: OperatorState, targ
 class DumpTask:
     """Writes the tables of some groups as Parquet, one row group per key-group."""
 
-    form: Form
+    form: PortableForm
     head: Head
     target: str
 
@@ -325,7 +307,7 @@ def _load(
 class EntriesTask:
     """Turns rows of a table into entries of stores."""
 
-    form: Form
+    form: PortableForm
     table: str
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

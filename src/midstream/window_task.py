@@ -41,7 +41,7 @@ class WindowTask(AggregateTask):
         self, work: Work, rows: pa.RecordBatch, groups: npt.NDArray[np.int32], owned: frozenset[int]
     ) -> list[pa.RecordBatch]:
         """Process the rows of a slot, and close windows of groups that have some to close."""
-        rows, groups = self._in_time(work, rows, groups)
+        rows, groups = self.timed(work, rows, groups, PANE)
         merger, codec = Merger(self.compiled), self.codec(rows)
         arranged = codec.arrange([rows.column(key) for key in self.keys], groups, TAG, stable=False)
         work.lap("sort")
@@ -70,19 +70,6 @@ class WindowTask(AggregateTask):
         work.lap("emit")
         self._log(work, merger, arranged, merged, {group: keys for group, keys in gone.items() if keys})
         return output
-
-    def _in_time(
-        self, work: Work, rows: pa.RecordBatch, groups: npt.NDArray[np.int32]
-    ) -> tuple[pa.RecordBatch, npt.NDArray[np.int32]]:
-        """Count rows, and leave out those that have no pane."""
-        has_pane = rows.column(PANE).is_valid()
-        kept = rows.filter(has_pane) if rows.column(PANE).null_count else rows
-        total, taken_ = (
-            (int(np.sum(r.column("_rows").to_numpy())) if self.combined else r.num_rows) for r in (rows, kept)
-        )
-        work.report.rows += total
-        work.report.late += total - taken_
-        return kept, groups[has_pane.to_numpy(zero_copy_only=False)] if kept is not rows else groups
 
     @property
     def _now(self) -> int:

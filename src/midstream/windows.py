@@ -2,7 +2,8 @@
 
 A window holds `[start, start + size)`; windows start at multiples of their slide. Sliding windows overlap, so rows are
 kept once, in *panes* as long as the greatest common divisor of size and slide, and a window is put together from its
-panes when it is closed: what a row costs does not depend on how many windows it is in.
+panes when it is closed: what a row costs does not depend on how many windows it is in. Sessions begin and end where
+their rows do.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from midstream.durations import Duration, micros
 from midstream.errors import PlanError
 
 LONG_AGO = -(1 << 62)  # before all rows
+END_OF_TIME = 253_402_300_799_000_000  # the watermark after the end of the input: 9999-12-31
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,11 @@ class Window:
         """How long a pane is."""
         return math.gcd(self.size, self.slide)
 
+    @property
+    def kept_in(self) -> str:
+        """In what form state is kept, in words."""
+        return f"in panes of {self.pane / 1e6:.15g} s"
+
     def first_end(self, time: int) -> int:
         """The end of the earliest window that holds a moment."""
         return (time - self.size) // self.slide * self.slide + self.slide + self.size
@@ -51,6 +58,34 @@ class Window:
     def next_end(self, time: int, after: int) -> int:
         """The end of the earliest window that holds a moment or a later one, and ends after another moment."""
         return max(self.first_end(time), (after - self.size) // self.slide * self.slide + self.slide + self.size)
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """Windows that last while rows follow each other within a gap.
+
+    >>> Session(1_500_000).kept_in
+    'in sessions with gaps of 1.5 s'
+    """
+
+    gap: int
+
+    @property
+    def kept_in(self) -> str:
+        """In what form state is kept, in words."""
+        return f"in sessions with gaps of {self.gap / 1e6:.15g} s"
+
+
+AnyWindow = Window | Session
+
+
+@dataclass(frozen=True, slots=True)
+class CountWindow:
+    """Windows of a number of rows."""
+
+    size: int
+    step: int
+    timeout: int = 0  # microseconds; 0: a window waits for its rows for ever
 
 
 def tumbling(size: Duration) -> Window:
@@ -74,3 +109,35 @@ def sliding(size: Duration, slide: Duration) -> Window:
     if window.slide > window.size:
         raise PlanError(f"windows of {size!r} that start every {slide!r} would leave rows out; filter them first")
     return window
+
+
+def session(gap: Duration) -> Session:
+    """Windows that begin with a row and end `gap` after the last one, when no other has come by then.
+
+    Promised: two rows of a key are in one session if less than `gap` lies between them, or if others fill the time
+    between them so. Not promised: a greatest length; rows without a pause are one session, and it is kept till its end.
+
+    >>> session("30 minutes").gap
+    1800000000
+    """
+    made = Session(micros(gap))
+    if made.gap <= 0:
+        raise PlanError(f"a session needs a gap above zero, not {gap!r}")
+    return made
+
+
+def count_window(size: int, step: int | None = None, timeout: Duration | None = None) -> CountWindow:
+    """Windows of `size` rows of a key, one beginning every `step` rows; without `step` one after the other.
+
+    Promised: with a `timeout` a window that is not full comes out so long after its first row, in event time if there
+    is one, else by the clock of the epochs. Not promised: that it comes out ever, without one.
+
+    >>> count_window(100, 10, "1 minute")
+    CountWindow(size=100, step=10, timeout=60000000)
+    """
+    step = size if step is None else step
+    if not 1 <= step <= size:
+        raise PlanError(f"a window by count needs a size, and a step between 1 and it, not {size!r} and {step!r}")
+    if timeout is not None and not micros(timeout):
+        raise PlanError("the timeout of a window by count must be longer than nothing")
+    return CountWindow(size, step, micros(timeout) if timeout is not None else 0)

@@ -75,7 +75,7 @@ class Slot:
             (PANE, "user"), Routing.even(GROUPS, 1), compiled=COMPILED, combined=False, window=self.window,
             lateness=int(self.lateness * SECOND), updates=self.updates,
         )  # fmt: skip
-        work = Work(0, _Cache(head, stores=self.stores))
+        work = Work(0, Stores(head, stores=self.stores))
         output = task.work(work, rows, groups, frozenset(range(GROUPS)))
         for group, changes in work.log.take().items():
             self.stores[group].apply([Edits(changes)], Version("job", 0, ""))
@@ -108,7 +108,7 @@ class Slot:
         return pa.RecordBatch.from_pydict(columns), groups
 
 
-class _Cache(Cache):
+class Stores(Cache):
     def __init__(self, head: Head, stores: dict[int, MemoryStore]) -> None:
         super().__init__(head)
         self.stores = stores

@@ -9,6 +9,8 @@ Entries of a group, by their first byte (all keys are binary, see `keys`):
     16+i length key map_key      an entry of the map that is field i
     16+i length key index        an element of the list that is field i
 
+Sessions are records and event-time timers; their key is followed by the session's start.
+
 State that was migrated has another form: its record is the entry `16+base length key`, its fields are numbered from
 base + 1. Entries of the older form stay as they are, so that an undo finds them; a key is migrated when it is next met.
 """
@@ -39,6 +41,11 @@ def deadline_bytes(micros: int) -> bytes:
 def deadline_of(entry: bytes) -> int:
     """Decode the moment in a timer or expiry entry."""
     return int.from_bytes(entry[1:9], "big") - _SIGN
+
+
+def event_timer(micros: int, key: bytes) -> bytes:
+    """The entry of an event-time timer."""
+    return bytes((EVENT,)) + deadline_bytes(micros) + key
 
 
 def record_key(key: bytes) -> bytes:

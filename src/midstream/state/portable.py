@@ -7,18 +7,19 @@ has `record`: the results under the user's names, and the accumulators, from whi
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
-from midstream.aggregates import Compiled
+from midstream.aggregates import LATEST, Compiled
 from midstream.aggregation import Merger
 from midstream.state import forms
 from midstream.state.keyed import migrated
 from midstream.state.keys import KeyCodec
-from midstream.state.store import FIRST, LAST, Reader
+from midstream.state.store import Reader
 from midstream.state.wire import micros_of, moment_of
 
 Entries = Iterator[tuple[bytes, bytes]]
@@ -199,7 +200,7 @@ class PortableAggregate(Portable):
 
     def dump(self, reader: Reader) -> dict[str, pa.Table]:
         """Turn the entries of a group into the table."""
-        entries = list(reader.scan(FIRST, LAST))
+        entries = list(reader.scan(bytes((forms.RECORD,)), bytes((forms.EVENT,))))
         columns, _ = self.merger.decode([value for _, value in entries])
         arrays = self.codec.decode([entry[1:] for entry, _ in entries])
         arrays += self.merger.results(columns, [field.type for field in self.results])
@@ -219,8 +220,40 @@ class PortableAggregate(Portable):
                 columns[a.name] = [_unpack(v) for v in column.to_pylist()]
             else:
                 columns[a.name] = column.to_numpy(zero_copy_only=False).astype(np.dtype(a.dtype))
-        if self.merger.objects:
-            values = self.merger.encode(columns)
-        else:
-            values = [row.tobytes() for row in self.merger.encode_fixed(columns)]
+        values = self.merger.encode(columns)
         return [(forms.record_key(key), value) for key, value in zip(self._encoded(rows), values, strict=True)]
+
+
+class PortableSessions(PortableAggregate):
+    """The state of a session window: what is kept per session, and when to look at it."""
+
+    def __init__(self, keys: pa.Schema, compiled: Compiled, results: pa.Schema, gap: int) -> None:
+        super().__init__(keys, compiled, results)
+        self.gap = gap
+
+    def load(self, table: str, rows: pa.RecordBatch) -> list[tuple[bytes, bytes]]:
+        """Turn rows of the table into entries; the timer of each session is not in it, and set for its end."""
+        ends = [latest + self.gap for latest in rows.column(self._column(f"_{LATEST}")).to_pylist()]
+        timers = [(forms.event_timer(end, key), b"1") for end, key in zip(ends, self._encoded(rows), strict=True)]
+        return super().load(table, rows) + timers
+
+
+@dataclass(frozen=True)
+class PortableForm:
+    """How the state of one operator becomes tables; pickled into tasks."""
+
+    operator: str
+    keys: bytes  # Arrow schema, serialised
+    aggregate: tuple[Compiled, bytes, int] | None  # of a declared one: the schema of its results, the gap of sessions
+    function: tuple[forms.Stage, ...] | None
+
+    def portable(self) -> Portable:
+        """Make the converter."""
+        keys = pa.ipc.read_schema(pa.py_buffer(self.keys))
+        if self.aggregate is not None:
+            compiled, serialised, gap = self.aggregate
+            results = pa.ipc.read_schema(pa.py_buffer(serialised))
+            return PortableSessions(keys, compiled, results, gap) if gap else PortableAggregate(keys, compiled, results)
+        assert self.function is not None
+        types = pa.ipc.read_schema(pa.py_buffer(self.function[0].types))
+        return PortableFunction(forms.form_of(self.operator, self.function), keys, types)

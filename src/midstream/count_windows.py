@@ -1,0 +1,197 @@
+"""Windows by the number of rows: what the user writes, and the ordinary operators that it becomes.
+
+visits ── tens (process: the open windows of a key)          over all rows: tens.rows (transform: one key) before it
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from midstream.aggregates import FLOATS, INTEGERS, quote
+from midstream.ddl import ddl, struct
+from midstream.errors import PlanError
+from midstream.functions import Context, KeyedFunction, StateDeclaration, Timer, value
+from midstream.plan import AggregateSpec
+from midstream.resolve import worked_out
+from midstream.state.wire import moment_of
+from midstream.windows import END_OF_TIME, CountWindow
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from midstream.flow import Stream
+
+NUMBER = "window"
+_ALL = "_all"  # the key where there is none
+_NUMBERS = (*INTEGERS, *FLOATS)
+_ORDERED = (*_NUMBERS, "string", "boolean", "date", "timestamp")
+_LAST = moment_of(END_OF_TIME)
+
+
+def count_windows(
+    rows: Stream,
+    keys: Sequence[str],
+    window: CountWindow,
+    *,
+    id: str,
+    slots: int,
+    aggregates: dict[str, AggregateSpec],
+) -> Stream:
+    """Add the operators; see `WindowedStream.aggregate`."""
+    flow = rows.flow
+    if not flow.sources:
+        raise PlanError(f"window {id!r} must know the columns of its rows: write the whole flow, job.modify(new_flow)")
+    if not aggregates:
+        raise PlanError(f"aggregate {id!r} needs at least one, such as n=ms.count()")
+    resolved = worked_out(next(iter(flow.sources.values())).sparkSession, flow.plan())
+    types = {field.name: ddl(field.dataType) for field in resolved.schemas[rows.id]}
+    for column in (*keys, *(spec.column for spec in aggregates.values() if spec.column)):
+        if column not in types:
+            raise PlanError(f"window {id!r}: there is no column {column!r}; the stream has {', '.join(types)}")
+    if clash := sorted({NUMBER, *keys} & {*aggregates} | {NUMBER} & {*keys}):
+        raise PlanError(f"window {id!r}: the name {clash[0]!r} is that of another result already; rename it")
+    parts = tuple(_part(id, name, spec, types) for name, spec in aggregates.items())
+    results = [(name, part.result) for name, part in zip(aggregates, parts, strict=True)]
+    columns = [*((key, types[key]) for key in keys), (NUMBER, "bigint"), *results]
+    schema = ", ".join(f"{quote(name)} {type}" for name, type in columns)
+    keyed = rows.key_by(*keys) if keys else rows.transform(f"{id}.rows", _of_one_key).key_by(_ALL)
+    return keyed.process(id, CountWindows(window, len(keys), parts), schema=schema, slots=slots)
+
+
+def _of_one_key(rows: DataFrame) -> DataFrame:
+    return rows.selectExpr("*", f"0 as {_ALL}")
+
+
+@dataclass(frozen=True)
+class Part:
+    """One aggregate of a window: the place of its column, and the types of what is kept and of the result."""
+
+    function: str
+    at: int | None
+    kept: str
+    result: str
+
+    def folded(self, before: Any, row: Any, is_first: bool) -> Any:
+        """Take one more row."""
+        now = True if self.at is None else row[self.at]
+        if self.function == "count":
+            return (before or 0) + (now is not None)
+        if self.function in ("first", "last"):
+            return now if self.function == "last" or is_first else before
+        if now is None:
+            return before
+        if self.function == "mean":
+            return [now, 1.0] if before is None else [before[0] + now, before[1] + 1.0]
+        if before is None:
+            return now
+        if self.function == "sum":
+            return before + now
+        return (min if self.function == "min" else max)(before, now, key=_rank)
+
+    def shown(self, kept: Any) -> Any:
+        """The result."""
+        return kept[0] / kept[1] if self.function == "mean" and kept is not None else kept
+
+
+class CountWindows(KeyedFunction):
+    """Keeps the windows of a key that are not full yet.
+
+    Promised: a row begins a window if it is the first of its key, `step` rows after the one that began the last window,
+    or in no window otherwise. Not promised: that rows of different epochs are taken in the order of event time.
+    """
+
+    def __init__(self, window: CountWindow, keys: int, parts: tuple[Part, ...]) -> None:
+        self.size, self.step, self.timeout = window.size, window.step, window.timeout
+        self.keys, self.parts = keys, parts
+
+    def declared(self) -> dict[str, StateDeclaration]:
+        """The number of the next window, the rows since the last began, and the open windows, oldest first."""
+        parts = [(f"part{i}", part.kept) for i, part in enumerate(self.parts)]
+        kept = struct([("number", "bigint"), ("rows", "bigint"), ("until", "timestamp"), *parts])
+        return {"following": value("bigint"), "since": value("bigint"), "open": value(f"array<{kept}>")}
+
+    def process(self, key: Any, rows: list[Any], ctx: Context) -> Iterable[tuple[Any, ...]]:
+        """Take rows one by one, and give out windows that are full."""
+        state = self.bound_state("open")
+        following, since, open_ = (state.read(name) for name in ("following", "since", "open"))
+        following, since, open_ = following or 0, since or 0, [dict(window) for window in open_ or ()]
+        found = []
+        for row in rows:
+            if not open_ or since >= self.step:
+                open_.append({"number": following, "rows": 0, "until": None} | self._nothing())
+                following, since = following + 1, 0
+            since += 1
+            for window in open_:
+                self._take(window, row, ctx)
+            while open_ and open_[0]["rows"] >= self.size:
+                found.append(self._shown(key, full := open_.pop(0)))
+                self._forget_timer(full["until"], open_, ctx)
+        for name, now in (("following", following), ("since", since), ("open", open_ or None)):
+            state.write(name, now)
+        return found
+
+    def on_timer(self, key: Any, timer: Timer, ctx: Context) -> Iterable[tuple[Any, ...]]:
+        """Give out windows whose time is over, though they are not full."""
+        state = self.bound_state("open")
+        windows = state.read("open") or ()
+        over = [window["until"] is not None and window["until"] <= timer.at for window in windows]
+        state.write("open", [w for w, is_over in zip(windows, over, strict=True) if not is_over] or None)
+        return [self._shown(key, window) for window, is_over in zip(windows, over, strict=True) if is_over]
+
+    def _nothing(self) -> dict[str, Any]:
+        return {f"part{i}": None for i in range(len(self.parts))}
+
+    def _take(self, window: dict[str, Any], row: Any, ctx: Context) -> None:
+        for i, part in enumerate(self.parts):
+            window[f"part{i}"] = part.folded(window[f"part{i}"], row, window["rows"] == 0)
+        window["rows"] += 1
+        if self.timeout and window["until"] is None:
+            at = ctx.event_time(row) if ctx.has_event_time else ctx.now
+            if at is not None:
+                until = window["until"] = _later(at, self.timeout)
+                if ctx.has_event_time:
+                    ctx.set_event_timer(until)
+                else:
+                    ctx.set_processing_timer(until)
+                    ctx.set_event_timer(_LAST)  # the end of the input
+
+    def _forget_timer(self, until: datetime | None, others: list[dict[str, Any]], ctx: Context) -> None:
+        if until is not None and all(window["until"] != until for window in others):
+            (ctx.clear_event_timer if ctx.has_event_time else ctx.clear_processing_timer)(until)
+
+    def _shown(self, key: Any, window: dict[str, Any]) -> tuple[Any, ...]:
+        keys = () if not self.keys else (key,) if self.keys == 1 else tuple(key)
+        results = (part.shown(window[f"part{i}"]) for i, part in enumerate(self.parts))
+        return (*keys, window["number"], *results)
+
+
+def _part(id: str, name: str, spec: AggregateSpec, types: dict[str, str]) -> Part:
+    type, at = types.get(spec.column, ""), list(types).index(spec.column) if spec.column else None
+    if spec.function == "count":
+        return Part("count", at, "bigint", "bigint")
+    if spec.function == "sum" and type in _NUMBERS:
+        result = "bigint" if type in INTEGERS else "double"
+        return Part("sum", at, result, result)
+    if spec.function == "mean" and type in _NUMBERS:
+        return Part("mean", at, "array<double>", "double")
+    ordered = type in _ORDERED or type.startswith("decimal")
+    if spec.function in ("first", "last") or (spec.function in ("min", "max") and ordered):
+        return Part(spec.function, at, type, type)
+    raise PlanError(
+        f"window {id!r}: {name} = {spec.function}({spec.column!r}) of a column of type {type} cannot be kept in "
+        "windows by count; they have count, first and last, sum and mean of numbers, min and max of what has an order"
+    )
+
+
+def _rank(value: Any) -> tuple[Any, ...]:
+    """NaN is the greatest, as in Spark."""
+    return (1,) if isinstance(value, float) and math.isnan(value) else (0, value)
+
+
+def _later(at: datetime, by: int) -> datetime:
+    span = timedelta(microseconds=by)
+    return at + span if at < _LAST - span else _LAST

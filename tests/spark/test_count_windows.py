@@ -1,0 +1,64 @@
+"""Windows by count over real Spark, compared with the definition in plain Python."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import midstream as ms
+from midstream import testing
+from midstream.windows import CountWindow
+from tests.unit.test_count_windows import Naive
+from tests.windowing import SCHEMA, cut, rows_of, some_events
+
+AGGREGATES = {
+    "n": ms.count(), "there": ms.count("price"), "total": ms.sum("price"), "average": ms.mean("price"),
+    "low": ms.min("price"), "high": ms.max("price"), "begin": ms.first("price"), "end": ms.last("price"),
+}  # fmt: skip
+WINDOWS = {"fours": (4, 4, 0), "fives": (5, 2, 0), "sixes": (6, 6, 3_000_000)}
+
+
+def test_windows_by_count_are_what_their_definition_says_through_a_crash(spark: SparkSession) -> None:
+    lists = cut(some_events(seed=13, count=80), 11)
+
+    def build(flow: ms.Flow, rows: ms.Stream) -> None:
+        timed = rows.with_watermark("ts", 0)
+        for name, (size, step, timeout) in WINDOWS.items():
+            window = ms.count_window(size, step, timeout / 1e6 if timeout else None)
+            timed.key_by("user").window(window).aggregate(name, **AGGREGATES).sink(f"{name}.out", ms.sinks.memory())
+            unkeyed = timed.window(window).aggregate(f"{name}.all", **AGGREGATES)
+            unkeyed.sink(f"{name}.all.out", ms.sinks.memory())
+
+    faults = [*map(rows_of, lists[:3]), testing.Crash(), *map(rows_of, lists[3:])]
+    found = testing.run(spark, build, end_of_input=True, rows=testing.batches(SCHEMA, *faults))
+    assert found.crashes == 1
+    for name, shape in WINDOWS.items():
+        for keyed in (True, False):
+            naive, greatest, expected = Naive(CountWindow(*shape)), None, Counter[Any]()
+            for events in lists:
+                timed = [(user if keyed else "", price, round((at or 0.0) * 1e6)) for user, price, at in events]
+                expected += naive.epoch(sorted(timed, key=lambda row: row[2]), greatest)
+                greatest = max(row[2] for row in timed)
+            expected += naive.epoch([], 1 << 62)
+            sink = f"{name}.out" if keyed else f"{name}.all.out"
+            want = Counter(row if keyed else row[1:] for row in expected.elements())
+            assert Counter(map(tuple, found.rows(sink))) == want, sink
+
+
+def test_what_windows_by_count_cannot_do_is_refused(spark: SparkSession) -> None:
+    flow = ms.Flow("refused")
+    rows = flow.source("rows", spark.readStream.format("rate").load())
+    tens = rows.key_by("value").window(ms.count_window(10))
+    with pytest.raises(ms.PlanError, match="there is no column 'other'"):
+        tens.aggregate("tens", n=ms.sum("other"))
+    with pytest.raises(ms.PlanError, match=r"quantiles\('value'\) of a column of type bigint cannot be kept"):
+        tens.aggregate("tens", n=ms.quantiles("value", 0.5))
+    with pytest.raises(ms.PlanError, match="neither lateness nor emit"):
+        tens.aggregate("tens", n=ms.count(), emit="update")
+    with pytest.raises(ms.PlanError, match="the name 'window' is that of another result already"):
+        tens.aggregate("tens", window=ms.count())
+    with pytest.raises(ms.PlanError, match="which is no window of this plan"):
+        _ = tens.aggregate("tens", n=ms.count()).late
