@@ -98,10 +98,11 @@ class NaiveSessions:
         mark = float("inf") if is_last else float("-inf") if self.greatest is None else self.greatest - self.delay
         rows = [(user if self.keyed else 0, price, round(at * 1e6)) for user, price, at in events if at is not None]
         old = self.sessions(self.kept)
-        forgotten = [s for s in old if self.end(s) + self.lateness <= mark and not is_last]
+        taken_after = (self.closed if is_last else mark) - self.lateness  # at the end rows come before the watermark
+        forgotten = [s for s in old if self.end(s) <= taken_after]
         kept = [s for s in old if s not in forgotten]
         now = self.sessions([row for session in kept for row in session] + rows)
-        late = [s for s in now if self.end(s) + self.lateness <= mark and not is_last]
+        late = [s for s in now if self.end(s) <= taken_after]
         now = [s for s in now if s not in late]
         changed = [s for s in now if s not in kept]
         closing = [s for s in forgotten if self.end(s) > self.closed]

@@ -29,7 +29,7 @@ from midstream.state.cache import Head
 from midstream.storage import backlog_directory, log_directory
 from midstream.watermarks import ahead, observed
 from midstream.window_task import PANE, WindowTask
-from midstream.windows import Session
+from midstream.windows import END_OF_TIME, Session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -153,11 +153,16 @@ class Dataflow:
             pane = f"if({time} <= {limit}L, {pane}, null)"
         if isinstance(spec, Session):
             return time, pane
-        above = self.resolved.plan.upstream(window.inputs[0])
-        if watermark is None or any(isinstance(o, p.Window) for o in above):  # closed windows are never late
+        if watermark is not None and (watermark >= END_OF_TIME or self._is_of_windows(window)):
+            watermark = self.keyed[window.id].epoch.before  # rows that this epoch makes come before its watermark
+        if watermark is None:
             return time, f"({pane})"
         last = f"{time} - pmod({time}, {spec.slide}L) + {spec.size + window.lateness}L"
         return time, f"if({last} > {watermark}L, {pane}, null)"
+
+    def _is_of_windows(self, window: p.Window) -> bool:
+        """Whether the rows of a window are windows that close in this epoch."""
+        return any(isinstance(above, p.Window) for above in self.resolved.plan.upstream(window.inputs[0]))
 
     def _source(self, id: str) -> str:
         return tagged.only(self._batch_view, self.tags[id], self.resolved.schemas[id])
@@ -205,7 +210,7 @@ class Dataflow:
                 if isinstance(spec, Session):
                     task = SessionTask(**common, session=spec)
                 else:
-                    task = WindowTask(**common, window=spec)
+                    task = WindowTask(**common, window=spec, of_windows=self._is_of_windows(operator))
         else:
             combine = False
             columns = _columns_in_order(keyed, operator)

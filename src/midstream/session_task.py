@@ -67,8 +67,8 @@ class SessionTask(AggregateTask):
 
     @property
     def _taken_after(self) -> int:
-        """Sessions that end later take rows of this epoch; after the end of the input all do."""
-        return self._now - self.lateness if self._now < END_OF_TIME else LONG_AGO
+        """Sessions that end later take rows of this epoch; those of the end of the input come before its watermark."""
+        return (self._now if self._now < END_OF_TIME else self._closed_before) - self.lateness
 
     def _runs(
         self, work: Work, merger: Merger, rows: pa.RecordBatch, groups: npt.NDArray[np.int32]

@@ -18,7 +18,7 @@ from midstream.aggregate_task import TAG, AggregateTask, spans
 from midstream.aggregation import Columns, Merger, joined, taken
 from midstream.slot import Work
 from midstream.state.keys import KeyCodec
-from midstream.windows import LONG_AGO, Window
+from midstream.windows import END_OF_TIME, LONG_AGO, Window
 
 PANE = "_pane"
 _HEAD = len(TAG) + 9  # of an entry: the tag, and the start of the pane
@@ -36,6 +36,7 @@ class WindowTask(AggregateTask):
     window: Window
     lateness: int
     updates: bool  # give out windows whenever they change
+    of_windows: bool = False  # rows are windows that close in this epoch, and come before its watermark
 
     def work(
         self, work: Work, rows: pa.RecordBatch, groups: npt.NDArray[np.int32], owned: frozenset[int]
@@ -52,16 +53,17 @@ class WindowTask(AggregateTask):
         merged = self._merged(work, merger, arranged, new) if len(groups) else new
         output, gone = list[pa.RecordBatch](), dict[int, list[bytes]]()
         changed = {group: (start, stop) for group, start, stop in spans(arranged)}
-        for group in sorted({*changed, *(self.epoch.due & owned)}):
+        due = self.epoch.due & owned | (changed.keys() if self._rows_come_first else frozenset())
+        for group in sorted({*changed, *due}):
             start, stop = changed.get(group, (0, 0))
             touched = arranged.keys[start:stop]
-            ends = self._changed(touched, self._closed_before if group in self.epoch.due else self._now)
+            ends = self._changed(touched, self._closed_before if group in due else self._now)
             first = _first(work, group, touched)
-            if group in self.epoch.due or ends:
-                low = LONG_AGO if group in self.epoch.due else min(ends) - self.window.size
+            if group in due or ends:
+                low = LONG_AGO if group in due else min(ends) - self.window.size
                 stored = _Panes.stored(work, merger, group, low)
                 panes = stored.updated(touched, taken(merged, np.arange(start, stop)))
-                if group in self.epoch.due:
+                if group in due:
                     output += self._closed(merger, codec, stored, panes)
                     gone[group] = panes.before(self._kept_from)
                     first = panes.first_after(self._kept_from)
@@ -74,6 +76,16 @@ class WindowTask(AggregateTask):
     @property
     def _now(self) -> int:
         return self.epoch.watermark if self.epoch.watermark is not None else LONG_AGO
+
+    @property
+    def _rows_come_first(self) -> bool:
+        """Whether rows come before the watermark of this epoch, as those do that are made at the end of the input."""
+        return self.of_windows or self._now >= END_OF_TIME
+
+    @property
+    def _taken_after(self) -> int:
+        """Windows that end later take rows of this epoch."""
+        return (self._closed_before if self._rows_come_first else self._now) - self.lateness
 
     @property
     def _kept_from(self) -> int:
@@ -94,7 +106,7 @@ class WindowTask(AggregateTask):
         """Give out windows that close in this epoch: its own rows are too late for them, but for the lateness."""
         if self.updates:
             return
-        final = self._now - self.lateness
+        final = self._taken_after
         yield from self._put_together(merger, codec, stored, self._ends(stored.starts, self._closed_before, final))
         ends = self._ends(panes.starts, max(self._closed_before, final), self._now)
         yield from self._put_together(merger, codec, panes, ends)
@@ -103,7 +115,7 @@ class WindowTask(AggregateTask):
         """The ends of windows to give out because rows of this epoch have changed them: closed ones, or all."""
         if not touched or not (self.updates or self.lateness):
             return []
-        return self._ends(_pane_starts(touched), self._now - self.lateness, _SIGN - 1 if self.updates else closed)
+        return self._ends(_pane_starts(touched), self._taken_after, _SIGN - 1 if self.updates else closed)
 
     def _ends(self, panes: Times, after: int, until: int) -> list[int]:
         """The ends of windows with some of these panes, after one moment and up to another."""

@@ -165,3 +165,38 @@ def test_windows_that_are_open_go_on_from_a_savepoint(spark: SparkSession, tmp_p
     found = Counter(map(utc, [*out.rows(), *rest.rows()]))
     assert out.rows()
     assert found == expected(Naive(10, 2, delay=5), lists)[0]
+
+
+def test_windows_of_windows_and_of_what_timers_give_out_at_the_end_lose_nothing(spark: SparkSession) -> None:
+    lists = cut(some_events(seed=3, count=60, disorder=3.0, per_second=1.0), 7)
+
+    class AtTheEnd(ms.KeyedFunction):
+        n = ms.value("long", default=0)
+
+        def process(self, key: Any, rows: list[Any], ctx: ms.Context) -> None:
+            self.n += len(rows)
+            ctx.set_event_timer(START + timedelta(days=1))
+
+        def on_timer(self, key: Any, timer: ms.Timer, ctx: ms.Context) -> Any:
+            yield key, timer.at, self.n
+
+    def build(flow: ms.Flow, rows: ms.Stream) -> None:
+        timed = rows.with_watermark("ts", "3 seconds")
+        seconds = timed.key_by("user").window(ms.tumbling(1)).aggregate("seconds", n=ms.count())
+        for name, window in {"same": ms.tumbling(1), "ten": ms.tumbling(10), "slides": ms.sliding(4, 2)}.items():
+            again = seconds.key_by("user").window(window)
+            again.aggregate(name, n=ms.sum("n")).sink(f"{name}.out", ms.sinks.memory())
+            again.aggregate(f"{name}.up", n=ms.sum("n"), emit="update").sink(f"{name}.up.out", ms.sinks.memory())
+        last = timed.key_by("user").process("last", AtTheEnd(), schema="user string, ts timestamp, n long")
+        last.key_by("user").window(ms.tumbling(1)).aggregate("end", n=ms.sum("n")).sink("end.out", ms.sinks.memory())
+
+    batches = testing.batches(SCHEMA, *map(rows_of, lists))
+    found = testing.run(spark, build, end_of_input=True, state=True, rows=batches)
+    for name, (size, slide) in {"same": (1, 1), "ten": (10, 10), "slides": (4, 2)}.items():
+        counted = Counter[Any]()
+        for user, _, at in (event for events in lists for event in events):
+            counted.update((user, *utc(bounds(start, size))) for start in Naive(size, slide).windows(int(at or 0)))
+        assert Counter(map(utc, found.rows(f"{name}.out"))) == Counter((*key, n) for key, n in counted.items()), name
+        assert {utc(row)[:3]: row.n for row in found.rows(f"{name}.up.out")} == counted, name
+        assert found.state[name]["record"] == found.state[f"{name}.up"]["record"] == [], name
+    assert sum(row.n for row in found.rows("end.out")) == 60

@@ -157,9 +157,9 @@ def test_rows_that_come_with_the_end_of_the_input_are_in_time() -> None:
     slot, naive = Slot(5), NaiveSessions(5)
     first: list[Event] = [("ann", 1, 1.0), ("bob", 1, 1.0), ("ann", 1, 30.0)]
     last: list[Event] = [("ann", 1, 33.0), ("bob", 1, 5.0), ("cid", 1, 2.0)]
-    for rows, is_last in ((first, False), (last, True)):
+    for rows, is_last in ((first, False), ([("ann", 1, 31.0)], False), (last, True)):
         assert slot.epoch(rows, is_last=is_last) == from_zero(naive.epoch(rows, is_last=is_last)[0])
-    assert slot.late == 0
+    assert slot.late == naive.late == 2, "they were late in the epoch before"
     assert not any(slot.entries().values())
 
 

@@ -1,0 +1,50 @@
+"""Window operators as plain data: kinds of windows are kept apart, and older plans can be read."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from midstream import aggregates as ms
+from midstream import operators
+from midstream import plan as p
+from midstream.errors import PlanError
+from midstream.windows import AnyWindow, Session, Window, session, sliding, tumbling
+
+
+def made(window: AnyWindow, **options: object) -> p.Window:
+    return operators.key_by("user").window(window).aggregate(id="sums", n=ms.count(), **options)  # type: ignore[arg-type]
+
+
+def plan_of(*more: p.AnyOperator) -> p.Plan:
+    return p.Plan(name="flow", operators=(p.Source(id="rows", schema="user string, ts timestamp"), *more))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [session("11 seconds"), session("10.000001 seconds"), tumbling("10 seconds"), tumbling("100000.000001 seconds")],
+    ids=str,
+)
+def test_state_of_other_windows_is_not_read(other: AnyWindow) -> None:
+    one = made(tumbling("100000 seconds") if isinstance(other, Window) and other.size > 10**11 else session(10))
+    with pytest.raises(PlanError, match="the state of operator 'sums' is in"):
+        p.check_state_fits(plan_of(one), plan_of(made(other)))
+
+
+def test_state_is_read_by_windows_of_the_same_panes_and_sessions_of_the_same_gap() -> None:
+    p.check_state_fits(plan_of(made(sliding(10, 2))), plan_of(made(sliding(8, 2))))
+    p.check_state_fits(plan_of(made(session(10))), plan_of(made(session(10), lateness=5, emit="update")))
+
+
+def test_a_plan_from_before_there_were_sessions_is_read() -> None:
+    text = msgspec.json.encode(made(sliding(10, 2))).replace(b'"gap":0,', b"")
+    assert b"gap" not in text
+    assert msgspec.json.decode(text, type=p.AnyOperator).spec == Window(10_000_000, 2_000_000)  # type: ignore[union-attr]
+    assert made(session(10)).spec == Session(10_000_000)
+
+
+def test_sessions_have_no_stream_of_late_rows() -> None:
+    late = p.Late(id="sums.late", inputs=("rows",), of="sums")
+    p.check(plan_of(msgspec.structs.replace(made(tumbling(10)), inputs=("rows",)), late))
+    with pytest.raises(PlanError, match="'sums' is a session window, and has no stream of late rows"):
+        p.check(plan_of(msgspec.structs.replace(made(session(10)), inputs=("rows",)), late))
