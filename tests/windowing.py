@@ -136,3 +136,17 @@ class NaiveSessions:
             bounds = (START + timedelta(microseconds=at) for at in (session[0][2], self.end(session)))
             found[(*key, *bounds, len(session), sum(prices) if prices else None, max(prices, default=None))] += 1
         return found
+
+
+def utc(row: Any) -> tuple[Any, ...]:
+    """A row of Spark with its times as they are in UTC."""
+    return tuple(value.astimezone() if hasattr(value, "astimezone") else value for value in row)
+
+
+def expected(naive: Naive | NaiveSessions, lists: list[Any]) -> tuple[Counter[Any], Counter[Any]]:
+    """What comes out over all epochs, and after the end: of windows that close, and of windows that change."""
+    closed, updates = Counter[Any](), Counter[Any]()
+    for events in lists:
+        now, changed = naive.epoch(events)
+        closed, updates = closed + now, updates + changed
+    return closed + naive.epoch([], is_last=True)[0], updates

@@ -11,21 +11,9 @@ from pyspark.sql import SparkSession
 
 import midstream as ms
 from midstream import testing
-from tests.windowing import SCHEMA, NaiveSessions, cut, rows_of, some_events
+from tests.windowing import SCHEMA, NaiveSessions, cut, expected, rows_of, some_events, utc
 
 AGGREGATES = {"n": ms.count(), "total": ms.sum("price"), "best": ms.max("price")}
-
-
-def utc(row: Any) -> tuple[Any, ...]:
-    return tuple(value.astimezone() if hasattr(value, "astimezone") else value for value in row)
-
-
-def expected(naive: NaiveSessions, lists: list[Any]) -> tuple[Counter[Any], Counter[Any]]:
-    closed, updates = Counter[Any](), Counter[Any]()
-    for events in lists:
-        now, changed = naive.epoch(events)
-        closed, updates = closed + now, updates + changed
-    return closed + naive.epoch([], is_last=True)[0], updates
 
 
 def test_sessions_are_what_their_definition_says_through_crashes(spark: SparkSession) -> None:

@@ -12,22 +12,10 @@ from pyspark.sql import SparkSession
 
 import midstream as ms
 from midstream import testing
-from tests.windowing import SCHEMA, START, Naive, cut, rows_of, some_events
+from tests.windowing import SCHEMA, START, Naive, cut, expected, rows_of, some_events, utc
 
 AGGREGATES = {"n": ms.count(), "total": ms.sum("price"), "best": ms.max("price")}
 SHAPES = {"tumbling": (10, 10), "sliding": (10, 2), "uneven": (10, 4)}
-
-
-def utc(row: Any) -> tuple[Any, ...]:
-    return tuple(value.astimezone() if hasattr(value, "astimezone") else value for value in row)
-
-
-def expected(naive: Naive, lists: list[Any]) -> tuple[Counter[Any], Counter[Any]]:
-    closed, updates = Counter[Any](), Counter[Any]()
-    for events in lists:
-        now, changed = naive.epoch(events)
-        closed, updates = closed + now, updates + changed
-    return closed + naive.epoch([], is_last=True)[0], updates
 
 
 @pytest.mark.parametrize(("size", "slots"), [(9, 3), (40, 1), (200, 2)])

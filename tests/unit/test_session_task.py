@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,73 +13,35 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from midstream import aggregates as ms
 from midstream.aggregates import START as ROW_TIME
-from midstream.aggregates import compile_aggregates, with_latest
-from midstream.routing import Routing
+from midstream.aggregates import with_latest
 from midstream.session_task import SessionTask
-from midstream.slot import Epoch, Work
-from midstream.state.cache import Head
+from midstream.slot import SlotTask
 from midstream.state.memory import MemoryStore
 from midstream.state.portable import PortableSessions
 from midstream.state.store import FIRST, LAST, Version
-from midstream.windows import END_OF_TIME, Session
+from midstream.windows import Session
 from tests.edits import Edits
-from tests.unit.test_window_task import GROUPS, SCHEMA, SECOND, Stores, from_zero
+from tests.unit.window_slot import COMPILED as PLAIN
+from tests.unit.window_slot import SCHEMA, SECOND, Slot, from_zero, group_of
 from tests.windowing import Event, NaiveSessions, cut, some_events
 
-COMPILED = with_latest(
-    compile_aggregates(
-        "sums",
-        tuple(
-            ms.AggregateSpec(name=name, function=function, column=column)
-            for name, function, column in (("n", "count", ""), ("total", "sum", "price"), ("best", "max", "price"))
-        ),
-        {"user": "string", "price": "bigint"},
-        "ts",
-    )
-)
+COMPILED = with_latest(PLAIN)
 KEYS = pa.schema([("user", pa.string()), (ROW_TIME, pa.int64())])
 
 
 @dataclass
-class Slot:
-    """One slot that owns all groups, in memory: what the engine does from epoch to epoch."""
-
-    gap: float
-    delay: float = 0
-    lateness: float = 0
-    updates: bool = False
+class SessionSlot(Slot):
+    gap: float = 1
     combined: bool = False  # rows of one user and moment come as one
-    stores: dict[int, MemoryStore] = field(default_factory=lambda: {g: MemoryStore() for g in range(GROUPS)})
-    deadlines: dict[int, int | None] = field(default_factory=dict)
-    greatest: int | None = None
-    before: int | None = None
-    late: int = 0
 
-    def epoch(self, events: Sequence[Event], *, is_last: bool = False) -> Counter[Any]:
-        mark = None if self.greatest is None else self.greatest - int(self.delay * SECOND)
-        mark = END_OF_TIME if is_last else mark
-        due = frozenset(g for g, at in self.deadlines.items() if mark is not None and at is not None and at <= mark)
-        rows, groups = self.rows(events)
-        head = Head("job", "sums", "", "", -1, (None,) * GROUPS, throw_away=True)
-        task = SessionTask(
-            "sums", head, Epoch(0, 0, "", mark, self.before, due=due), "", "", bytes(SCHEMA.serialize()),
-            ("user", ROW_TIME), Routing.even(GROUPS, 1), compiled=COMPILED, combined=self.combined,
-            session=Session(int(self.gap * SECOND)), lateness=int(self.lateness * SECOND), updates=self.updates,
-        )  # fmt: skip
-        work = Work(0, Stores(head, stores=self.stores))
-        output = task.work(work, rows, groups, frozenset(range(GROUPS)))
-        for group, changes in work.log.take().items():
-            self.stores[group].apply([Edits(changes)], Version("job", 0, ""))
-        self.deadlines.update({group: at for group, (at, _) in work.report.deadlines.items()})
-        self.late += work.report.late
-        times = [round(at * SECOND) for _, _, at in events if at is not None]
-        self.greatest = max([*times, *([self.greatest] if self.greatest is not None else [])], default=None)
-        self.before = mark if not is_last else self.before
-        return Counter(tuple(row.values()) for batch in output for row in batch.to_pylist())
+    def task(self, **common: Any) -> SlotTask:
+        session = Session(int(self.gap * SECOND))
+        return SessionTask(
+            **common, keys=("user", ROW_TIME), compiled=COMPILED, combined=self.combined, session=session
+        )
 
-    def rows(self, events: Sequence[Event]) -> tuple[pa.RecordBatch, Any]:
+    def rows(self, events: Sequence[Event], mark: int | None) -> tuple[pa.RecordBatch, Any]:
         """What the JVM makes of rows: time, key and what is sent of the price, folded or not."""
         plain = [(user, price, None if at is None else round(at * SECOND)) for user, price, at in events]
         parts = [[row] for row in plain]
@@ -97,7 +59,7 @@ class Slot:
         }
         if self.combined:
             columns["_rows"] = columns["count"] = pa.array(map(len, parts), pa.int64())
-        groups = np.array([sum(map(ord, part[0][0] or "")) % GROUPS for part in parts], dtype=np.int32)
+        groups = np.array([group_of(part[0][0]) for part in parts], dtype=np.int32)
         return pa.RecordBatch.from_pydict(columns), groups
 
     def entries(self) -> dict[int, list[tuple[bytes, bytes]]]:
@@ -137,8 +99,8 @@ def test_every_epoch_gives_out_what_the_definition_says(
     combined: bool, saved: int | None,
 ) -> None:  # fmt: skip
     events = [(u, p, round(at or 0.0, decimals)) for u, p, at in some_events(seed, 60, disorder, per_second)]
-    closing = Slot(gap, delay, lateness, combined=combined)
-    updating = Slot(gap, delay, lateness, updates=True, combined=combined)
+    closing = SessionSlot(delay, lateness, gap=gap, combined=combined)
+    updating = SessionSlot(delay, lateness, updates=True, gap=gap, combined=combined)
     naive = NaiveSessions(gap, delay, lateness)
     for number, rows in enumerate([*cut(events[:40], size), [], *cut(events[40:], size), [("ann", 1, None)]]):
         if number == saved:
@@ -154,7 +116,7 @@ def test_every_epoch_gives_out_what_the_definition_says(
 
 
 def test_rows_that_come_with_the_end_of_the_input_are_in_time() -> None:
-    slot, naive = Slot(5), NaiveSessions(5)
+    slot, naive = SessionSlot(gap=5), NaiveSessions(5)
     first: list[Event] = [("ann", 1, 1.0), ("bob", 1, 1.0), ("ann", 1, 30.0)]
     last: list[Event] = [("ann", 1, 33.0), ("bob", 1, 5.0), ("cid", 1, 2.0)]
     for rows, is_last in ((first, False), ([("ann", 1, 31.0)], False), (last, True)):
@@ -164,7 +126,7 @@ def test_rows_that_come_with_the_end_of_the_input_are_in_time() -> None:
 
 
 def test_a_session_may_begin_where_one_did_that_closes_in_the_same_epoch() -> None:
-    slot, naive = Slot(5), NaiveSessions(5)
+    slot, naive = SessionSlot(gap=5), NaiveSessions(5)
     lists: list[list[Event]] = [
         [("ann", 1, 0.0), ("ann", 1, 4.0), ("bob", 1, 10.0)],
         [("ann", 1, 0.0), ("ann", 1, 4.0), ("ann", 1, 8.0)],
@@ -181,7 +143,7 @@ def test_a_session_may_begin_where_one_did_that_closes_in_the_same_epoch() -> No
 
 
 def test_a_session_that_grows_writes_one_entry_an_epoch() -> None:
-    slot = Slot(10)
+    slot = SessionSlot(gap=10)
     for second in range(5):
         slot.epoch([("ann", 1, float(second))])
     assert sum(map(len, slot.entries().values())) == 2, "the session, and its timer"

@@ -1,0 +1,108 @@
+"""One slot of a window operator in memory: what the engine does from epoch to epoch, without Spark."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import pyarrow as pa
+
+from midstream import aggregates as ms
+from midstream.aggregates import compile_aggregates
+from midstream.routing import Routing
+from midstream.slot import Epoch, SlotTask, Work
+from midstream.state.cache import Cache, Head
+from midstream.state.memory import MemoryStore
+from midstream.state.store import GroupStore, Version
+from midstream.windows import END_OF_TIME
+from tests.edits import Edits
+from tests.windowing import START, Event
+
+SECOND = 1_000_000
+GROUPS = 4
+COMPILED = compile_aggregates(
+    "sums",
+    tuple(
+        ms.AggregateSpec(name=name, function=function, column=column)
+        for name, function, column in (("n", "count", ""), ("total", "sum", "price"), ("best", "max", "price"))
+    ),
+    {"user": "string", "price": "bigint"},
+    "ts",
+)
+SCHEMA = pa.schema(
+    [
+        ("user", pa.string()),
+        ("window_start", pa.timestamp("us", tz="UTC")),
+        ("window_end", pa.timestamp("us", tz="UTC")),
+        ("n", pa.int64()),
+        ("total", pa.int64()),
+        ("best", pa.int64()),
+    ]
+)
+
+
+class Stores(Cache):
+    def __init__(self, head: Head, stores: dict[int, MemoryStore]) -> None:
+        super().__init__(head)
+        self.stores = stores
+
+    def view(self, group: int) -> GroupStore:
+        return self.stores[group]
+
+
+def from_zero(found: Counter[Any]) -> Counter[Any]:
+    """The oracle's windows, in time since 1970 instead of since its start."""
+    shift = timedelta(seconds=START.timestamp())
+    return Counter({(u, s - shift, e - shift, *rest): n for (u, s, e, *rest), n in found.items()})
+
+
+def group_of(user: str | None) -> int:
+    return sum(map(ord, user or "")) % GROUPS
+
+
+@dataclass
+class Slot(ABC):
+    """One slot that owns all groups; which task it runs, and over which rows, a subclass says."""
+
+    delay: float = 0
+    lateness: float = 0
+    updates: bool = False
+    stores: dict[int, MemoryStore] = field(default_factory=lambda: {g: MemoryStore() for g in range(GROUPS)})
+    deadlines: dict[int, int | None] = field(default_factory=dict)
+    greatest: int | None = None
+    before: int | None = None
+    late: int = 0
+
+    @abstractmethod
+    def rows(self, events: Sequence[Event], mark: int | None) -> tuple[pa.RecordBatch, Any]:
+        """What the JVM makes of rows, and their groups."""
+
+    @abstractmethod
+    def task(self, **common: Any) -> SlotTask:
+        """The task of an epoch."""
+
+    def epoch(self, events: Sequence[Event], *, is_last: bool = False) -> Counter[Any]:
+        mark = None if self.greatest is None else self.greatest - int(self.delay * SECOND)
+        mark = END_OF_TIME if is_last else mark
+        due = frozenset(g for g, at in self.deadlines.items() if mark is not None and at is not None and at <= mark)
+        rows, groups = self.rows(events, mark)
+        head = Head("job", "sums", "", "", -1, (None,) * GROUPS, throw_away=True)
+        task = self.task(
+            operator="sums", head=head, epoch=Epoch(0, 0, "", mark, self.before, due=due), directory="", aside="",
+            schema=bytes(SCHEMA.serialize()), routing=Routing.even(GROUPS, 1),
+            lateness=int(self.lateness * SECOND), updates=self.updates,
+        )  # fmt: skip
+        work = Work(0, Stores(head, stores=self.stores))
+        output = task.work(work, rows, groups, frozenset(range(GROUPS)))
+        for group, changes in work.log.take().items():
+            self.stores[group].apply([Edits(changes)], Version("job", 0, ""))
+        self.deadlines.update({group: at for group, (at, _) in work.report.deadlines.items()})
+        self.late += work.report.late
+        times = [round(at * SECOND) for _, _, at in events if at is not None]
+        self.greatest = max([*times, *([self.greatest] if self.greatest is not None else [])], default=None)
+        self.before = mark if not is_last else self.before
+        return Counter(tuple(row.values()) for batch in output for row in batch.to_pylist())
