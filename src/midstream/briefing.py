@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from midstream import plan as p
 from midstream.dataflow import KeyedRun
 from midstream.journal import Intent, OperatorState
 from midstream.resolve import Resolved
@@ -34,6 +35,10 @@ def keyed_run(engine: Engine, resolved: Resolved, id: str, intent: Intent, final
         if (event is not None and watermark is not None and event <= watermark)
         or (clock is not None and clock <= intent.clock)
     )
+    if last is not None and last.version != intent.version and isinstance(resolved.plan[id], p.Window):
+        due |= {
+            group for group, changed in enumerate(state.changed) if changed is not None
+        }  # it may close otherwise now
     places = engine.places.briefing(resolved, id)
     epoch = Epoch(
         epoch=intent.epoch,
