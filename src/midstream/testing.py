@@ -182,8 +182,10 @@ def source(spark: SparkSession, directory: str, schema: str, lists: Sequence[Seq
         arrays = [pa.array(column, f.type) for column, f in zip(columns, arrow, strict=True)]
         path = os.path.join(directory, f"{number:06}.parquet")
         if not os.path.exists(path):
-            pq.write_table(pa.table(arrays, schema=arrow), path)
-            os.utime(path, (1_000_000 + number, 1_000_000 + number))  # Spark takes files in the order of their times
+            hidden = os.path.join(directory, f".{number:06}")  # a stream that runs must not see it before it is done
+            pq.write_table(pa.table(arrays, schema=arrow), hidden)
+            os.utime(hidden, (1_000_000 + number, 1_000_000 + number))  # Spark takes files in the order of their times
+            os.rename(hidden, path)
     return spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(directory)
 
 

@@ -30,6 +30,7 @@ from tests.modifying import (
     written,
 )  # fmt: skip
 
+SAME = ("tune", "rescale")  # nothing is computed otherwise, so there is nothing to try
 CUTS = {kind: 1 + number % (EPOCHS - 1) for number, kind in enumerate(KINDS)}
 EVERY = [
     pytest.param(kind, at, marks=[] if at == CUTS[kind] else [pytest.mark.slow])
@@ -50,7 +51,8 @@ def test_rows_and_state_are_those_of_the_old_plan_before_the_cut_and_of_the_new_
     assert run.modification.cut is not None
     cut = run.modification.cut
     assert cut.epoch in cuts(kind, at)
-    assert run.modification.rehearsed == len(rows(at - 1)) + (len(EXTRA[0]) if kind == "remove source" else 0)
+    tried = 0 if kind in SAME else len(rows(at - 1)) + (len(EXTRA[0]) if kind == "remove source" else 0)
+    assert run.modification.rehearsed == tried
     assert cut.offsets[0] == f'{{"logOffset":{min(cut.epoch, EPOCHS) - 1}}}'
     assert outcome(spark, str(tmp_path), job) == expected(kind, cut.epoch)
     assert job.plan.version == 2
