@@ -25,7 +25,7 @@ from midstream.errors import (
     SinkError,
     StateError,
 )
-from midstream.flow import Flow, KeyedStream, Stream, Trigger, add_source, available_now, branch, every
+from midstream.flow import Flow, KeyedStream, Stream, add_source, branch
 from midstream.functions import Context, KeyedFunction, Timer, value
 from midstream.functions import list_of as list
 from midstream.functions import map_of as map
@@ -37,6 +37,7 @@ from midstream.operators import key_by, map_arrow, transform, union, watermark, 
 from midstream.places import MoveStatus, SlotState, SlotStatus
 from midstream.relocation import drain, move, rebalance, rescale
 from midstream.shadow import Shadow
+from midstream.triggers import Trigger, available_now, every
 from midstream.windows import count_window, session, sliding, tumbling
 
 __all__ = [

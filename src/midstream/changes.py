@@ -20,6 +20,7 @@ from midstream.errors import PlanError
 from midstream.functions import KeyedFunction
 from midstream.migration.wish import Wish
 from midstream.plan import AnyOperator, Plan
+from midstream.succession import difference
 
 _OPERATORS = (p.Transform, p.MapArrow, p.Watermark, p.Union, p.Process, p.Aggregate, p.Late, p.Sink)
 
@@ -235,7 +236,7 @@ def become(new: Plan) -> Change:
     """Become another plan: the difference is worked out by operator id."""
 
     def apply(plan: Plan) -> Plan:
-        touched = {*p.difference(plan, new).added, *p.difference(plan, new).changed}
+        touched = {*difference(plan, new).added, *difference(plan, new).changed}
         kept = tuple(operator if operator.id in touched else plan[operator.id] for operator in new.operators)
         return msgspec.structs.replace(plan, name=new.name, operators=kept)
 

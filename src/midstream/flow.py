@@ -12,11 +12,12 @@ import msgspec
 from midstream import changes, operators
 from midstream import plan as p
 from midstream.changes import Change
-from midstream.durations import Duration, micros
+from midstream.durations import Duration
 from midstream.errors import PlanError
 from midstream.functions import KeyedFunction
 from midstream.plan import AggregateSpec, AnyOperator, Plan
 from midstream.sources.given import given
+from midstream.triggers import Trigger, every
 from midstream.windows import AnyWindow, CountWindow, Window
 
 if TYPE_CHECKING:
@@ -26,29 +27,6 @@ if TYPE_CHECKING:
     from midstream.job import Job
     from midstream.joins import Between
     from midstream.sinks.base import Sink
-
-
-@dataclass(frozen=True, slots=True)
-class Trigger:
-    """When an epoch begins."""
-
-    interval: int = 1_000_000  # microseconds
-    once: bool = False  # take what is there, then end
-    end_of_input: bool = False  # after that nothing will ever follow: fire every timer
-
-
-def every(interval: Duration) -> Trigger:
-    """Begin an epoch in this interval, if there is something to do; 0 means as fast as possible."""
-    return Trigger(interval=micros(interval))
-
-
-def available_now(*, end_of_input: bool = False) -> Trigger:
-    """Process what is there in as many epochs as the sources ask for, then end.
-
-    With `end_of_input` the job is over for good: one last epoch runs in which the watermark passes the end of time,
-    so that every event-time timer fires; processing-time timers that lie ahead do not.
-    """
-    return Trigger(interval=0, once=True, end_of_input=end_of_input)
 
 
 class Flow:

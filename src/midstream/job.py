@@ -14,7 +14,7 @@ from midstream.errors import JobError, PlanError
 from midstream.events import Progress
 from midstream.failures import explained
 from midstream.feeds import tags
-from midstream.flow import Flow, Trigger
+from midstream.flow import Flow
 from midstream.handle import Modification
 from midstream.journal import Lease
 from midstream.modifications import Modifications
@@ -24,6 +24,7 @@ from midstream.query import Query
 from midstream.savepoint import write_savepoint
 from midstream.shadow import Shadow
 from midstream.storage import Storage
+from midstream.triggers import Trigger
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from midstream.events import Event, Progress
 from midstream.feeds import tags
-from midstream.flow import Flow, Trigger, every
+from midstream.flow import Flow
 from midstream.testing import source
+from midstream.triggers import Trigger, every
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -30,6 +30,7 @@ from midstream.placement import routed
 from midstream.query import Query
 from midstream.rehearsal import Rehearsal
 from midstream.resolve import resolve
+from midstream.succession import difference, inheriting, with_sinks_of
 from midstream.validation import validated
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ class Modifications:
         for one in self.known:
             if one.phase is Phase.ARMED:
                 armed = self.plan(one.version)
-                if not p.difference(armed, p.inheriting(armed, script)):  # killed at the cut, and started again
+                if not difference(armed, inheriting(armed, script)):  # killed at the cut, and started again
                     return one.version
                 self.engine.armed = None
                 one._move(m.Abandoned("the job was started with another flow since; submit it again"))
@@ -198,7 +199,7 @@ class Modifications:
             check_known(engine.feeds, new)
         self.query.check(new)
         one._move(m.Fits(running.plan.version, version))
-        is_the_same = not p.difference(running.plan, new) and self.query.fits(new)
+        is_the_same = not difference(running.plan, new) and self.query.fits(new)
         tried = m.Tried() if is_the_same else self._rehearse(resolved)
         self._open_sinks(resolved.plan)
         one._move(replace(tried, note="; ".join(filter(None, (tried.note, moved)))))
@@ -260,7 +261,7 @@ class Modifications:
             one._move(m.Abandoned("the job was started with another plan since; submit it again"))
             return
         try:
-            kept = p.with_sinks_of(self.journal.plan(one.version), self.engine.resolved.plan)
+            kept = with_sinks_of(self.journal.plan(one.version), self.engine.resolved.plan)
             self.engine.add_plan(resolve(self.engine.spark, kept))
             self._open_sinks(self.plan(one.version))
         except MidstreamError as error:

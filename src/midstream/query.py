@@ -22,10 +22,10 @@ from midstream.errors import JobError, PlanError
 from midstream.events import Exchanging
 from midstream.failures import explained
 from midstream.feeds import HEARTBEAT, Feed, committed, first_line, fitted, grown, shortened, tags
-from midstream.flow import Trigger
 from midstream.plan import Plan, Source
 from midstream.sources import tagged
 from midstream.sources.given import is_bounded, made, streams_of
+from midstream.triggers import Trigger
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -29,6 +29,7 @@ from midstream import code
 from midstream import plan as p
 from midstream.aggregates import START, Compiled, compile_aggregates, quote, with_latest
 from midstream.errors import MidstreamError, PlanError
+from midstream.per_epoch import INSTEAD, reads_and_offends
 from midstream.state.forms import Stage
 from midstream.window_task import PANE
 from midstream.windows import Session
@@ -37,20 +38,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LATE_REASON = "late_reason"
-
-# nodes whose meaning would silently become "per epoch", and what to use instead
-_PER_EPOCH = {
-    "Aggregate": "use key_by(...).aggregate(...)",
-    "Deduplicate": "use deduplicate(id, *columns, within=...)",
-    "DeduplicateWithinWatermark": "use deduplicate(id, *columns, within=...)",
-    "Distinct": "use deduplicate(id, *columns, within=...)",
-    "Window": "use key_by(...).process(...)",
-    "Sort": "an unbounded stream has no order; sort in the consumer of the sink",
-    "GlobalLimit": "an unbounded stream has no first rows; use key_by(...).process(...) with a count",
-    "LocalLimit": "an unbounded stream has no first rows; use key_by(...).process(...) with a count",
-    "Tail": "an unbounded stream has no last rows; use key_by(...).process(...)",
-    "Offset": "an unbounded stream has no first rows; use key_by(...).process(...) with a count",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,29 +156,13 @@ def _transformed(spark: SparkSession, operator: p.Transform, schema: StructType)
     if not operator.per_epoch:
         leaf = probe._jdf.queryExecution().analyzed().output()
         ids = {leaf.apply(i).exprId().id() for i in range(len(schema))}
-        offender = _offender(result._jdf.queryExecution().analyzed(), ids)[1]
+        offender = reads_and_offends(result._jdf.queryExecution().analyzed(), ids)[1]
         if offender:
             raise PlanError(
                 f"transform {operator.id!r} holds {offender}, which would see one epoch's rows at a time, not the "
-                f"stream: {_PER_EPOCH[offender]}. If per epoch is what you mean, say transform(..., per_epoch=True)"
+                f"stream: {INSTEAD[offender]}. If per epoch is what you mean, say transform(..., per_epoch=True)"
             )
     return result.schema
-
-
-def _offender(node: Any, ids: set[int]) -> tuple[bool, str | None]:
-    """Whether a logical plan reads the stream, and the first node over it that would become per epoch."""
-    children = node.children()
-    if children.isEmpty():
-        output = node.output()
-        return any(output.apply(i).exprId().id() in ids for i in range(output.length())), None
-    reads, offender = False, None
-    for i in range(children.length()):
-        below, found = _offender(children.apply(i), ids)
-        reads, offender = reads or below, offender or found
-    name = node.nodeName()
-    if reads and offender is None and name in _PER_EPOCH:
-        offender = name
-    return reads, offender
 
 
 def _united(operator: p.Union, inputs: list[StructType]) -> StructType:

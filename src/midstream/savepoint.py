@@ -28,7 +28,7 @@ from midstream import storage as layout
 from midstream.errors import CheckpointError
 from midstream.feeds import Feed
 from midstream.journal import FORMAT, Commit, Identity, Journal, OperatorState, SnapshotRef
-from midstream.plan import Plan, check_state_fits
+from midstream.plan import Plan
 from midstream.resolve import Resolved, arrow_schema, check_layout, hashed, resolve
 from midstream.routing import DEFAULT_GROUPS
 from midstream.state.cache import Cache, Head, checksum_of
@@ -37,6 +37,7 @@ from midstream.state.lmdb_store import LmdbStore, close_environment
 from midstream.state.portable import PortableForm
 from midstream.state.store import Version
 from midstream.storage import Storage
+from midstream.succession import check_state_fits
 from midstream.windows import LONG_AGO
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from midstream.durations import Duration, micros
 from midstream.engine import Engine, Settings
 from midstream.errors import CheckpointError, MidstreamError, PlanError
 from midstream.events import Event, ignore
-from midstream.flow import Flow, Trigger
+from midstream.flow import Flow
 from midstream.java import require_java
 from midstream.job import Job
 from midstream.journal import Journal, Lease
@@ -32,6 +32,8 @@ from midstream.routing import DEFAULT_GROUPS, MAX_GROUPS
 from midstream.savepoint import restore_savepoint
 from midstream.state.location import discard_other_boots
 from midstream.storage import Storage
+from midstream.succession import check_partitioning, check_state_fits, difference, inheriting, with_sinks_of
+from midstream.triggers import Trigger
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -177,11 +179,11 @@ def _plan_to_run(
     old = journal.running_plan()
     if old is None:
         return _opened(spark, new, job), None
-    new = msgspec.structs.replace(p.inheriting(old, new), tuning=old.tuning)
-    drift = p.difference(old, new)
+    new = msgspec.structs.replace(inheriting(old, new), tuning=old.tuning)
+    drift = difference(old, new)
     if not drift:
         return _opened(spark, msgspec.structs.replace(new, version=old.version), job), None
-    kept = p.with_sinks_of(old, new)
+    kept = with_sinks_of(old, new)
     if on_drift == "keep":
         return _opened(spark, kept, job), None
     if on_drift == "fail":
@@ -189,8 +191,8 @@ def _plan_to_run(
             f"flow {flow.name!r} differs from plan version {old.version} of the checkpoint {journal.storage.root}: "
             f"{drift}. Start with on_drift='apply' to go on with this flow, or with on_drift='keep' for the old plan"
         )
-    p.check_state_fits(old, new)
-    p.check_partitioning(old, new)
+    check_state_fits(old, new)
+    check_partitioning(old, new)
     if _is_fed(old, new):
         with contextlib.suppress(MidstreamError):  # code of another Python, a sink whose password is gone
             return _opened(spark, kept, job), new

@@ -35,11 +35,12 @@ from midstream.code import load
 from midstream.durations import Duration, micros
 from midstream.errors import MidstreamError
 from midstream.events import After, Before, Event, Progress, Rerun, Step
-from midstream.flow import Flow, Stream, available_now
+from midstream.flow import Flow, Stream
 from midstream.job import Job
 from midstream.resolve import arrow_schema, parse_schema
 from midstream.sinks.memory import Memory
 from midstream.state.wire import micros_of, moment_of
+from midstream.triggers import available_now
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession

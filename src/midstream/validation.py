@@ -9,6 +9,7 @@ import msgspec
 from midstream import plan as p
 from midstream.errors import PlanError
 from midstream.resolve import ResolutionError, Resolved, check_layout, resolve
+from midstream.succession import check_partitioning, check_state_fits, difference, inheriting
 
 MOST = 230  # numbers of fields and records, over all forms that the state of an operator has had
 
@@ -20,11 +21,11 @@ if TYPE_CHECKING:
 
 def validated(spark: SparkSession, running: Resolved, new: p.Plan, states: dict[str, OperatorState]) -> Resolved:
     """Resolve a new plan, or refuse it, saying which operator does not fit and what to do."""
-    if not p.difference(running.plan, new) and _setup(running.plan) == _setup(new):
+    if not difference(running.plan, new) and _setup(running.plan) == _setup(new):
         raise PlanError(f"nothing would change: the running plan (version {running.plan.version}) is the same")
-    p.check_state_fits(running.plan, new)
-    p.check_partitioning(running.plan, new)
-    new = _placed(p.inheriting(running.plan, new), running, states)
+    check_state_fits(running.plan, new)
+    check_partitioning(running.plan, new)
+    new = _placed(inheriting(running.plan, new), running, states)
     try:
         resolved = resolve(spark, new)
     except ResolutionError as error:

@@ -6,6 +6,7 @@ import inspect
 import re
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -96,12 +97,20 @@ def test_snippets_are_python(path: Path) -> None:
             compile(block.text, f"{path.name}, line {block.line}", "exec")
 
 
+@cache
+def source_files() -> set[str]:
+    """Give how a page may name a source file: from the root, from the package, or by its own name in the package."""
+    package = ROOT / "src" / "midstream"
+    own = {name for file in package.rglob("*.py") for name in (str(file.relative_to(package)), file.name)}
+    return own | {
+        str(file.relative_to(ROOT)) for part in ("src", "tests", "examples") for file in (ROOT / part).rglob("*.py")
+    }
+
+
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_files_that_a_page_names_exist(path: Path) -> None:
-    known = {str(file.relative_to(base)) for base in (ROOT, ROOT / "src/midstream") for file in base.glob("*/**/*.py")}
-    known |= {file.name for file in (ROOT / "src/midstream").rglob("*.py")}
     named = re.findall(r"`((?:[\w-]+/)*[\w-]+\.py)`", prose(path.read_text()))
-    assert set(named) <= known
+    assert set(named) <= source_files()
 
 
 @pytest.mark.parametrize("name", ms.__all__)

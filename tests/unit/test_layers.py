@@ -21,15 +21,15 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
     frozenset(names.split())
     for names in (
         "api cli __main__ web demo bench nexmark testing live cluster ingest",
-        "job starting modifications handle watching query flow joins ranking count_windows java sessions",
+        "job starting modifications handle watching query flow triggers joins ranking count_windows java sessions",
         "engine attempt briefing placement places anchor shadow records reporting rehearsal validation savepoint",
         (
-            "dataflow resolve watermarks deadline housekeeping failures slot aggregate_task window_task session_task "
-            "function_task join_function"
+            "dataflow resolve per_epoch watermarks deadline housekeeping failures slot "
+            "aggregate_task window_task session_task function_task join_function"
         ),
         "state place ddl sinks sources journal storage metrics aggregation retention",
         "coordinator modification feeds",
-        "operators changes relocation planfile plan functions aggregates deduplication code",
+        "operators changes relocation planfile plan succession functions aggregates deduplication code",
         "migration windows seats balance routing events errors durations",
     )
 )

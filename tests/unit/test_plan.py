@@ -27,10 +27,9 @@ from midstream.plan import (
     Union,
     Watermark,
     check,
-    check_state_fits,
-    difference,
 )
 from midstream.planfile import decode, encode
+from midstream.succession import check_state_fits, difference
 
 
 def code(digest: str = "d", **others: Any) -> Code:

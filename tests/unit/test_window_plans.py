@@ -9,6 +9,7 @@ from midstream import aggregates as ms
 from midstream import operators
 from midstream import plan as p
 from midstream.errors import PlanError
+from midstream.succession import check_state_fits
 from midstream.windows import AnyWindow, Session, Window, session, sliding, tumbling
 
 
@@ -28,12 +29,12 @@ def plan_of(*more: p.AnyOperator) -> p.Plan:
 def test_state_of_other_windows_is_not_read(other: AnyWindow) -> None:
     one = made(tumbling("100000 seconds") if isinstance(other, Window) and other.size > 10**11 else session(10))
     with pytest.raises(PlanError, match="the state of operator 'sums' is in"):
-        p.check_state_fits(plan_of(one), plan_of(made(other)))
+        check_state_fits(plan_of(one), plan_of(made(other)))
 
 
 def test_state_is_read_by_windows_of_the_same_panes_and_sessions_of_the_same_gap() -> None:
-    p.check_state_fits(plan_of(made(sliding(10, 2))), plan_of(made(sliding(8, 2))))
-    p.check_state_fits(plan_of(made(session(10))), plan_of(made(session(10), lateness=5, emit="update")))
+    check_state_fits(plan_of(made(sliding(10, 2))), plan_of(made(sliding(8, 2))))
+    check_state_fits(plan_of(made(session(10))), plan_of(made(session(10), lateness=5, emit="update")))
 
 
 def test_a_plan_from_before_there_were_sessions_is_read() -> None:
