@@ -27,7 +27,7 @@ from midstream.slot import GROUP, MARKER, SLOT, Epoch, SlotTask
 from midstream.sources import tagged
 from midstream.state.cache import Head
 from midstream.storage import backlog_directory, log_directory
-from midstream.watermarks import ahead, observed
+from midstream.watermarks import ahead, observed, varying
 from midstream.window_task import PANE, WindowTask
 from midstream.windows import END_OF_TIME, Session
 
@@ -136,7 +136,7 @@ class Dataflow:
         assert isinstance(window, p.Window)
         time, pane = self._times(window)
         limit = ahead(self.resolved, window.id, self.clock)
-        too_far = f"when {time} > {limit}L then 'too far ahead' " if limit is not None else ""
+        too_far = f"when {time} > {varying(limit, time)} then 'too far ahead' " if limit is not None else ""
         reason = f"case when {time} is null then 'no event time' {too_far}else 'late' end"
         return f"select *, {reason} as {LATE_REASON} from {self._table(operator.inputs[0])} where {pane} is null"
 
@@ -150,7 +150,7 @@ class Dataflow:
         pane = time if isinstance(spec, Session) else f"{time} - pmod({time}, {spec.pane}L)"
         limit = ahead(self.resolved, window.id, self.clock)
         if limit is not None:
-            pane = f"if({time} <= {limit}L, {pane}, null)"
+            pane = f"if({time} <= {varying(limit, time)}, {pane}, null)"
         if isinstance(spec, Session):
             return time, pane
         if watermark is not None and (watermark >= END_OF_TIME or self._is_of_windows(window)):
@@ -158,7 +158,7 @@ class Dataflow:
         if watermark is None:
             return time, f"({pane})"
         last = f"{time} - pmod({time}, {spec.slide}L) + {spec.size + window.lateness}L"
-        return time, f"if({last} > {watermark}L, {pane}, null)"
+        return time, f"if({last} > {varying(watermark, time)}, {pane}, null)"
 
     def _is_of_windows(self, window: p.Window) -> bool:
         """Whether the rows of a window are windows that close in this epoch."""
@@ -247,7 +247,8 @@ def _placement(
     keys = [quote(key) for key in keyed.keys.names]
     group = f"cast(pmod(xxhash64({hashed(operator, keyed)}), {len(routing.owners)}L) as int)"
     slot = f"get(array({', '.join(str(routing.tokens[owner]) for owner in routing.owners)}), {GROUP})"
-    located = f"select *, {group} as {GROUP}, {run.epoch.epoch}L as _epoch from {table}"
+    epoch = varying(run.epoch.epoch, f"hash({keys[0]})") if keys else f"{run.epoch.epoch}L"
+    located = f"select *, {group} as {GROUP}, {epoch} as _epoch from {table}"
     selected = [f"{expression} as {quote(name)}" for name, expression in columns.items()]
     if isinstance(operator, p.Aggregate):
         selected = keys + selected

@@ -20,7 +20,18 @@ def observed(operator: p.Watermark, clock: int) -> str:
     counted = time
     if operator.punctuation:
         counted = f"greatest({time}, if({operator.punctuation}, {time} + {operator.delay}L, null))"
-    return f"if({time} <= {clock + operator.ahead}L, {counted}, null)" if operator.ahead else counted
+    return f"if({time} <= {varying(clock + operator.ahead, time)}, {counted}, null)" if operator.ahead else counted
+
+
+def varying(value: int, row: str) -> str:
+    """A number that is another one in each epoch, as SQL; null where `row`, any number of the row at hand, is null.
+
+    Spark compiles the code of a query anew when a number in it changes, and runs it cold. It does not look into arrays.
+
+    >>> varying(7, "`ts`")
+    'get(array(7L), cast(pmod(`ts`, 1L) as int))'
+    """
+    return f"get(array({value}L), cast(pmod({row}, 1L) as int))"
 
 
 def ahead(resolved: Resolved, id: str, clock: int) -> int | None:
