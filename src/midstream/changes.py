@@ -193,6 +193,7 @@ def tune(
     epoch_interval: Duration | None = None,
     prefetch_budget: int | None = None,
     prefetch_time: Duration | None = None,
+    standbys: int | None = None,
 ) -> Change:
     """Change how a job runs, not what it computes; what is not named stays. `undo` takes it back.
 
@@ -202,6 +203,7 @@ def tune(
         epoch_interval: as in `ms.every`.
         prefetch_budget: bytes of state that a slot copies per epoch beside its work.
         prefetch_time: how long that may take.
+        standbys: second copies of every group that other executors keep, on a cluster.
     """
     named = {
         "rows_per_arrow_batch": rows_per_arrow_batch,
@@ -209,6 +211,7 @@ def tune(
         "epoch_interval": None if epoch_interval is None else micros(epoch_interval),
         "prefetch_budget": prefetch_budget,
         "prefetch_time": None if prefetch_time is None else micros(prefetch_time),
+        "standbys": standbys,
     }
     told = {name: number for name, number in named.items() if number is not None}
     if not told:

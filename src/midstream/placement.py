@@ -72,7 +72,11 @@ def _housed(engine: Engine, running: Resolved, operator: p.Keyed, wishes: Sequen
         by_load = any(wish.by_load for wish in wishes)
         spread = not wishes or any(not wish.to for wish in wishes)
         load = places.load[id]
-        after = homes_for(places.where, slots, before, load, without, by_load=by_load) if spread else before
+        standing = places.standbys[id]
+        known = [
+            standing.home(g, set(places.where) - without) or h if h in without else h for g, h in enumerate(before)
+        ]
+        after = homes_for(places.where, slots, known, load, without, by_load=by_load) if spread else before
     else:
         after = before
     for wish in wishes:

@@ -24,6 +24,7 @@ from midstream.resolve import Resolved
 from midstream.routing import Routing
 from midstream.seats import homes_for, seated
 from midstream.slot import Relocation
+from midstream.standbys import Copy, Standbys
 from midstream.state.changelog import Report
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class SlotStatus:
     executor: str
     groups: int
     state: SlotState
+    standbys: int = 0  # second copies of its groups that other executors have
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,7 @@ class Places:
     homes: dict[str, tuple[str, ...]] = field(default_factory=dict)  # operator -> group -> executor, in force
     load: dict[str, dict[int, float]] = field(default_factory=lambda: defaultdict(dict))  # operator -> group -> rows
     moves: dict[str, Move] = field(default_factory=dict)
+    standbys: dict[str, Standbys] = field(default_factory=lambda: defaultdict(Standbys))
     drained: frozenset[str] = frozenset()  # executors that get nothing any more
     where: tuple[str, ...] = ()  # seat -> executor, as the last epoch saw it
     joined: Callable[[], object] | None = None  # is told once when there are more executors than seats were made for
@@ -123,10 +126,13 @@ class Places:
             homes = tuple(move.target[g] if g in step.flip else home for g, home in enumerate(homes))
         routing = seated(homes, self.where, slots)
         self._given[id] = routing, step
+        copies, left = self._second_copies(id, homes, resolved, move)
         if move is None:
-            return Briefing(routing, Relocation(lazy=True, defers=self.engine.settings.defers), self._anchor.view)
-        fetch = self._by_seat([(group, move.target[group]) for group in step.fetch])
-        drop = self._by_seat(move.left)
+            defers = self.engine.settings.defers
+            fetch, drop = self._by_seat(copies), self._by_seat(left)
+            return Briefing(routing, Relocation(fetch=fetch, drop=drop, lazy=True, defers=defers), self._anchor.view)
+        fetch = self._by_seat([*((group, move.target[group]) for group in step.fetch), *copies])
+        drop = self._by_seat([*move.left, *left])
         if move.strategy.starts_afresh and not move.has_begun:
             drop = {seat: routing.groups_of(seat) for seat in set(routing.owners)}
         first = step.flip if move.strategy.copies_first else frozenset()
@@ -134,6 +140,18 @@ class Places:
         lazy = not move.strategy.copies_first
         relocation = Relocation(first, fetch, drop, lazy, defers=lazy and self.engine.settings.defers)
         return Briefing(routing, relocation, self._anchor.view)
+
+    def _second_copies(
+        self, id: str, homes: Sequence[str], resolved: Resolved, move: Move | None
+    ) -> tuple[list[Copy], list[Copy]]:
+        """Which copies the next epoch brings beside those that move, those of busy groups first, and which it drops."""
+        settings, tuned = self.engine.settings, resolved.plan.tuning
+        number = settings.standbys if tuned.standbys is None else tuned.standbys
+        asked = self.standbys[id].ask(homes, set(self.where) - self.drained, number)
+        coming = {(group, move.target[group]) for group in move.waiting} if move is not None else set()
+        load = self.load[id]
+        copies = sorted(set(asked) - coming, key=lambda copy: (-load.get(copy[0], 0.0), copy))
+        return copies, [copy for copy in self.standbys[id].left(homes) if copy not in coming]
 
     def homes_of(self, id: str, resolved: Resolved) -> tuple[str, ...]:
         """Give the executor of each group, as it is; a new operator's groups are dealt out."""
@@ -158,24 +176,29 @@ class Places:
                     load[group] = load.get(group, 0.0) + changes
         if not self.are_several:
             return
-        seen = list(self.where)
+        was, seen = self.where, list(self.where)
+        for report in [report for found in reports.values() for report in found]:
+            seen[report.slot] = report.place
+        self.where = tuple(seen)
         for id, found in reports.items():
             (routing, step), homes = self._given[id], list(self.homes[id])
             for report in found:
+                is_lost = report.place != was[report.slot]
                 for group in routing.groups_of(report.slot):
-                    homes[group] = report.place
-                self._states[id][report.slot] = self._state(id, report, was=self.where[report.slot])
-                seen[report.slot] = report.place
-            self.where = tuple(seen)
+                    standby = self.standbys[id].home(group, self.where) if is_lost else None
+                    homes[group] = standby or report.place
+                self._states[id][report.slot] = self._state(id, report, was=was[report.slot])
             if id in self.moves:
+                target = self.moves[id].target
                 outcome = Outcome(
                     frozenset(self.where),
-                    [group for report in found for group in report.fetched],
+                    [group for report in found for group in report.fetched if target[group] == report.place],
                     sum(report.in_place + len(report.deferred.groups if report.deferred else ()) for report in found),
                     sum(report.copied for report in found),
                 )
                 self.moves[id] = self.moves[id].after(step, self.homes[id], outcome)
             self.homes[id] = tuple(homes)
+            self.standbys[id].after((group, report.place) for report in found for group in report.fetched)
         self._tell_joined()
         if self.moves and all(move.is_done for move in self.moves.values()):
             done, self._done = self._done, None
@@ -229,7 +252,8 @@ class Places:
         for operator in resolved.plan.of(p.Process, p.Aggregate):
             homes = self.homes_of(operator.id, resolved)
             if operator.homes and operator.homes != homes:
-                self.moves[operator.id] = Move.begun(homes, operator.homes, strategy)
+                standing = self.standbys[operator.id].standing
+                self.moves[operator.id] = Move.begun(homes, operator.homes, strategy, standing)
         self._done, self._since = (done if self.moves else None), time.monotonic()
         return bool(self.moves)
 
@@ -270,7 +294,9 @@ class Places:
             for slot in sorted(set(routing.owners)):
                 executor = self.where[slot] if self.where else ""
                 state = self._states[id].get(slot, SlotState.SERVING)
-                found.append(SlotStatus(id, slot, executor, len(routing.groups_of(slot)), state))
+                mine = routing.groups_of(slot)
+                standbys = sum(group in mine for group, _ in self.standbys[id].standing)
+                found.append(SlotStatus(id, slot, executor, len(mine), state, standbys))
         return found
 
     def close(self) -> None:
@@ -296,7 +322,7 @@ class Places:
             return SlotState.LOST
         if report.restored or report.in_place:
             return SlotState.RESTORING
-        if report.fetched:
+        if report.fetched and move is not None:
             return SlotState.PREFETCHING
         if move is not None and any(self.homes[id][group] == report.place for group in move.waiting):
             return SlotState.MOVING

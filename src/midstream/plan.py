@@ -152,6 +152,7 @@ class Tuning(msgspec.Struct, frozen=True, kw_only=True):
     epoch_interval: int | None = None  # microseconds
     prefetch_budget: int | None = None  # bytes
     prefetch_time: int | None = None  # microseconds
+    standbys: int | None = None
 
 
 AnyOperator = Source | Transform | MapArrow | Union | Watermark | Process | Aggregate | Window | Late | Sink

@@ -53,6 +53,7 @@ def start(
     restore_in_place: bool = False,
     prefetch_budget: int = 64 << 20,
     prefetch_time: Duration = "250 milliseconds",
+    standbys: int = 0,
     snapshot_budget: int = 1 << 20,
     store_bytes_per_second: int = 0,
     on_join: str = "ignore",
@@ -78,6 +79,8 @@ def start(
             will serve after a move, what it has lost.
         prefetch_time: how long that may take in an epoch; whichever comes first. Rows whose state is not there by then
             wait for it, on a cluster, and the epoch ends without them.
+        standbys: on a cluster, how many second copies of every group other executors keep, which follow along epoch by
+            epoch: after the loss of an executor they serve its groups at once, and a move to them is only a flip.
         snapshot_budget: bytes of snapshots that are written per epoch, besides a quarter of what is logged.
         store_bytes_per_second: read snapshots no faster than this, in each task; 0: as fast as the store is. For
             experiments with a store that is far away.
@@ -91,6 +94,8 @@ def start(
         raise PlanError(f"on_drift is 'fail', 'keep' or 'apply', not {on_drift!r}")
     if on_join not in ("ignore", "rebalance"):
         raise PlanError(f"on_join is 'ignore' or 'rebalance', not {on_join!r}")
+    if standbys < 0:
+        raise PlanError(f"standbys must be 0 or more, not {standbys}")
     require_java()
     if not flow.sources:
         raise PlanError(f"flow {flow.name!r} has no source; add one with flow.source(id, streaming_dataframe)")
@@ -142,6 +147,7 @@ def start(
                 defers=on_cluster and not trigger.once,
                 prefetch_budget=prefetch_budget,
                 prefetch_time=micros(prefetch_time),
+                standbys=standbys,
                 cut_deadline=micros(cut_deadline) / 1e6,
             ),
             clock=clock or _wall_clock,

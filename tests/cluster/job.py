@@ -1,4 +1,7 @@
-"""A job on a real cluster whose workers come and go; run as a program, since a process has one session of Spark."""
+"""A job on a real cluster whose workers come and go; run as a program, since a process has one session of Spark.
+
+Its arguments are a directory, and how many second copies of its state other executors keep.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from pyspark.sql import SparkSession
 
 import midstream as ms
 from midstream.cluster import QUICK
-from midstream.events import After, Event, Step
+from midstream.events import After, Event, Progress, Step
 from midstream.storage import commit_file, log_directory
 from midstream.testing import Cluster, cluster, source
 
@@ -42,17 +45,17 @@ class Latest(ms.KeyedFunction):
         yield key, self.total, sum(self.newest), sum(self.seen.values())
 
 
-def main(root: str) -> None:
+def main(root: str, standbys: int) -> None:
     """Run the job, kill a worker in the middle of an epoch, add another."""
     with cluster(workers=2) as workers:
         spark = workers.session(spark__executor__extraJavaOptions=QUICK, spark__driver__extraJavaOptions=QUICK)
-        told = {**run(spark, workers, root), "workers": workers.workers}
+        told = {**run(spark, workers, root, standbys), "workers": workers.workers}
         with open(f"{root}/told.json", "w") as file:
             json.dump(told, file)
 
 
-def run(spark: SparkSession, workers: Cluster, root: str) -> dict[str, Any]:
-    """Run to the end of the input; say what was killed when, and which caches there are, of all executors."""
+def run(spark: SparkSession, workers: Cluster, root: str, standbys: int) -> dict[str, Any]:
+    """Run to the end of the input; say what was killed when, what was restored, and which caches there are."""
     flow = ms.Flow("clustered")
     stream = flow.source("rows", source(spark, f"{root}/input", SCHEMA, [rows(epoch) for epoch in range(EPOCHS)]))
     stream.key_by("k").aggregate("sums", slots=2, total=ms.sum("v"), n=ms.count()).sink(
@@ -61,7 +64,7 @@ def run(spark: SparkSession, workers: Cluster, root: str) -> dict[str, Any]:
     latest = stream.key_by("k").process("latest", Latest(), schema="k long, t long, s long, n long", slots=2)
     latest.sink("latest_out", ms.sinks.files(f"{root}/latest", format="json"))
 
-    told: dict[str, Any] = {}
+    told: dict[str, Any] = {"restored": 0, "standing": []}
     log, commit = f"{root}/checkpoint/{log_directory('latest', 3)}", f"{root}/checkpoint/{commit_file(3)}"
 
     def kill() -> None:
@@ -76,9 +79,13 @@ def run(spark: SparkSession, workers: Cluster, root: str) -> dict[str, Any]:
 
     def listen(event: Event) -> None:
         if event == After(Step.JOURNAL, 3):
+            told["standing"] = [slot.standbys for slot in job.slots]
             killer.start()
+        if isinstance(event, Progress) and event.epoch >= 3:
+            told["restored"] += sum(event.restored.values())
 
-    job = flow.start(f"{root}/checkpoint", trigger=ms.available_now(), groups=16, listener=listen)
+    options: dict[str, Any] = {"groups": 16, "standbys": standbys, "listener": listen}
+    job = flow.start(f"{root}/checkpoint", trigger=ms.available_now(), **options)
     job.await_termination()
     killer.join()
     told["caches"] = sorted(
@@ -90,4 +97,4 @@ def run(spark: SparkSession, workers: Cluster, root: str) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], int(sys.argv[2]))

@@ -10,6 +10,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.cluster.job import EPOCHS, rows
 
 
@@ -39,8 +41,11 @@ def written(directory: Path, *columns: str) -> Counter[tuple[Any, ...]]:
     return found
 
 
-def test_a_worker_killed_in_mid_epoch_changes_nothing_and_no_executor_has_the_cache_of_another(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tests.cluster.job", str(tmp_path)]
+@pytest.mark.parametrize("standbys", [pytest.param(0, marks=pytest.mark.slow), 1])
+def test_a_worker_killed_in_mid_epoch_changes_nothing_and_no_executor_has_the_cache_of_another(
+    tmp_path: Path, standbys: int
+) -> None:
+    command = [sys.executable, "-m", "tests.cluster.job", str(tmp_path), str(standbys)]
     repository = Path(__file__).parents[2]
     path = os.pathsep.join(filter(None, [str(repository / "src"), os.environ.get("PYTHONPATH", "")]))
     ended = subprocess.run(
@@ -55,3 +60,5 @@ def test_a_worker_killed_in_mid_epoch_changes_nothing_and_no_executor_has_the_ca
     assert written(tmp_path / "latest", "k", "t", "s", "n") == expected()["latest"]
     homes = [cache.split(os.sep)[0] for cache in told["caches"]]
     assert {"worker-0", "worker-1"} <= set(homes), "each executor keeps its own copy, where it works"
+    assert sum(told["standing"]) == standbys * 2 * 16, "of the groups of both operators"
+    assert (told["restored"] == 0) == (standbys > 0), "a second copy serves at once, without the durable store"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from midstream.migration.strategy import Moving, Step, Strategy
@@ -23,15 +23,22 @@ class Move:
     has_begun: bool = False
 
     @classmethod
-    def begun(cls, homes: Sequence[str], target: Sequence[str], strategy: Strategy) -> Move:
-        """Begin a move.
+    def begun(
+        cls,
+        homes: Sequence[str],
+        target: Sequence[str],
+        strategy: Strategy,
+        standing: Collection[tuple[int, str]] = (),
+    ) -> Move:
+        """Begin a move; `standing`: (group, executor) of second copies, which lack one epoch at most.
 
         >>> from midstream.migration.live import Live
         >>> Move.begun(["a", "a"], ["a", "b"], Live()).waiting
         frozenset({1})
         """
         waiting = frozenset(group for group, home in enumerate(homes) if home != target[group])
-        return cls(tuple(target), strategy, waiting, len(waiting))
+        ready = frozenset(group for group in waiting if (group, target[group]) in standing)
+        return cls(tuple(target), strategy, waiting, len(waiting), ready)
 
     @property
     def is_done(self) -> bool:

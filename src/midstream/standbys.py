@@ -1,0 +1,49 @@
+"""Second copies of groups on other executors, which follow along epoch by epoch: who has one, and who shall. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+Copy = tuple[int, str]  # group, executor
+
+
+def wanted(homes: Sequence[str], executors: Iterable[str], standbys: int) -> list[Copy]:
+    """Say which executors shall have second copies: the groups of one home are spread over all others.
+
+    >>> wanted(["a", "a", "b"], ["a", "b", "c"], standbys=1)
+    [(0, 'b'), (1, 'c'), (2, 'a')]
+    >>> wanted(["a", "b"], ["a", "b"], standbys=2)
+    [(0, 'b'), (1, 'a')]
+    """
+    known, found = sorted(set(executors)), list[Copy]()
+    for group, home in enumerate(homes):
+        others = [executor for executor in known if executor != home]
+        found += [(group, others[(group + i) % len(others)]) for i in range(min(standbys, len(others)))]
+    return found
+
+
+@dataclass(slots=True)
+class Standbys:
+    """The second copies of one operator's groups."""
+
+    standing: frozenset[Copy] = frozenset()  # that lack one epoch at most
+    asked: tuple[Copy, ...] = field(default=())  # of the tasks of the epoch at hand
+
+    def ask(self, homes: Sequence[str], executors: Iterable[str], standbys: int) -> tuple[Copy, ...]:
+        """Say which copies the next epoch is to bring, or to keep following."""
+        self.asked = tuple(wanted(homes, executors, standbys)) if standbys else ()
+        return self.asked
+
+    def left(self, homes: Sequence[str]) -> list[Copy]:
+        """The copies that nobody needs any more."""
+        return sorted(c for c in self.standing if c not in self.asked and homes[c[0]] != c[1])
+
+    def after(self, fetched: Iterable[Copy]) -> None:
+        """Take note of what the tasks have brought."""
+        self.standing = frozenset(fetched) & frozenset(self.asked)
+
+    def home(self, group: int, executors: Iterable[str]) -> str | None:
+        """The executor that can serve a group at once where its home is lost; `None` if there is none."""
+        there = set(executors)
+        return min((executor for g, executor in self.standing if g == group and executor in there), default=None)
