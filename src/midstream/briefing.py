@@ -72,4 +72,5 @@ def keyed_run(engine: Engine, resolved: Resolved, id: str, intent: Intent, final
         combine=engine.folds.get(id, 1.0) < _COMBINE_BELOW,
         markers=bool(due) or engine.least.get(id, 0) < _BUSY,
         anchor=places.anchor,
+        both=places.both,
     )

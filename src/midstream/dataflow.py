@@ -6,7 +6,7 @@ Sources are cut out of the tagged union; transforms are the user's own code; a k
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +48,7 @@ class KeyedRun:
     combine: bool  # fold rows in the JVM before they go to Python
     markers: bool  # make slots without rows run too; left out where all are expected to have rows, for a task less
     anchor: str = ""  # the table that keeps slots on their executors, and makes them run too; none on one host
+    both: Mapping[int, int] = field(default_factory=dict)  # group -> a second slot that gets its rows
 
 
 @dataclass(slots=True)
@@ -247,6 +248,12 @@ def _placement(
     keys = [quote(key) for key in keyed.keys.names]
     group = f"cast(pmod(xxhash64({hashed(operator, keyed)}), {len(routing.owners)}L) as int)"
     slot = f"get(array({', '.join(str(routing.tokens[owner]) for owner in routing.owners)}), {GROUP})"
+    if run.both:
+        twice = [
+            (owner, run.both[group]) if group in run.both else (owner,) for group, owner in enumerate(routing.owners)
+        ]
+        lists = (f"array({', '.join(str(routing.tokens[slot]) for slot in slots)})" for slots in twice)
+        slot = f"explode(get(array({', '.join(lists)}), {GROUP}))"
     epoch = varying(run.epoch.epoch, f"hash({keys[0]})") if keys else f"{run.epoch.epoch}L"
     located = f"select *, {group} as {GROUP}, {epoch} as _epoch from {table}"
     selected = [f"{expression} as {quote(name)}" for name, expression in columns.items()]

@@ -104,6 +104,8 @@ class Moves:
 class Done:
     """Nothing is left to do."""
 
+    note: str = ""  # what did not come out as it was meant
+
 
 @dataclass(frozen=True, slots=True)
 class Refused:
@@ -168,6 +170,8 @@ def advance(record: Record, event: Event, seconds: float = 0.0) -> Record:
         changes["base"], changes["version"] = event.base, event.version
     elif isinstance(event, Tried):
         changes["rehearsed"], changes["note"] = event.rows, event.note
+    elif isinstance(event, Done) and event.note:
+        changes["note"] = "; ".join(filter(None, (record.note, event.note)))
     elif isinstance(event, Begun):
         changes["tries"] = record.tries + 1
     elif isinstance(event, Committed):

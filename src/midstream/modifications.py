@@ -225,13 +225,13 @@ class Modifications:
     def _arm(self, one: Modification, first: int = 0, *, is_of_a_start: bool = False) -> None:
         """Let the next epoch, from `first` on, run under the new plan."""
 
-        def done() -> None:
+        def done(note: str = "") -> None:
             for executor in one.drained:
                 try:
                     self.engine.places.release(executor)
                 except Exception as error:  # it serves nothing, and the epoch is committed
                     _log.warning("executor %s is drained, and Spark does not take it back: %s", executor, error)
-            one._move(m.Done())
+            one._move(m.Done(note))
 
         def committed(cut: Cut) -> None:
             self.query.settled()

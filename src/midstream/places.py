@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -63,6 +63,7 @@ class MoveStatus:
     strategy: str
     groups: int  # that move
     waiting: int  # of them, those that their old place still serves
+    differing: int  # groups of which the new place, processing beside the old one, has made something else
     bytes: int  # that were copied
     bytes_to_go: int  # of the waiting ones, as their snapshots are
     seconds: float  # since it began
@@ -82,6 +83,12 @@ class Briefing:
     relocation: Relocation | None = None
     anchor: str = ""  # the table to join with, "" for none
 
+    @property
+    def both(self) -> dict[int, int]:
+        """Groups whose rows go to a second slot too."""
+        both = self.relocation.both if self.relocation is not None else {}
+        return {group: slot for slot, groups in both.items() for group in groups}
+
 
 @dataclass(slots=True)
 class Places:
@@ -98,7 +105,7 @@ class Places:
     _anchor: Anchor | None = None
     _states: dict[str, dict[int, SlotState]] = field(default_factory=lambda: defaultdict(dict))
     _given: dict[str, tuple[Routing, Step]] = field(default_factory=dict)  # what the epoch at hand was told
-    _done: Callable[[], None] | None = None
+    _done: Callable[[str], None] | None = None  # is told of groups that stayed
     _executors: int = 0  # that were there when seats were made, or that were told of since
     _since: float = 0.0  # when groups began to move
 
@@ -138,7 +145,8 @@ class Places:
         first = step.flip if move.strategy.copies_first else frozenset()
         first = frozenset(range(len(homes))) if move.strategy.starts_afresh and step.flip else first
         lazy = not move.strategy.copies_first
-        relocation = Relocation(first, fetch, drop, lazy, defers=lazy and self.engine.settings.defers)
+        both = self._by_seat([(group, move.target[group]) for group in sorted(step.both)])
+        relocation = Relocation(first, fetch, drop, both, lazy, defers=lazy and self.engine.settings.defers)
         return Briefing(routing, relocation, self._anchor.view)
 
     def _second_copies(
@@ -193,6 +201,7 @@ class Places:
                 outcome = Outcome(
                     frozenset(self.where),
                     [group for report in found for group in report.fetched if target[group] == report.place],
+                    _agreed(step.both, found),
                     sum(report.in_place + len(report.deferred.groups if report.deferred else ()) for report in found),
                     sum(report.copied for report in found),
                 )
@@ -202,9 +211,10 @@ class Places:
         self._tell_joined()
         if self.moves and all(move.is_done for move in self.moves.values()):
             done, self._done = self._done, None
+            stayed = [f"{len(move.stayed)} groups of {id!r}" for id, move in self.moves.items() if move.stayed]
             self.moves.clear()
             if done is not None:
-                done()
+                done(f"{' and '.join(stayed)} stayed: the new place makes something else of them" if stayed else "")
 
     def _tell_joined(self) -> None:
         if self.joined is None or self.moves:
@@ -245,7 +255,7 @@ class Places:
         if self.are_several:
             warmed(self.engine.spark, executors(self.engine.spark))
 
-    def begin(self, resolved: Resolved, strategy: Strategy, done: Callable[[], None]) -> bool:
+    def begin(self, resolved: Resolved, strategy: Strategy, done: Callable[[str], None]) -> bool:
         """Begin to move groups to where a plan wants them; False if they are there."""
         if not self.are_several:
             return False
@@ -264,7 +274,8 @@ class Places:
             snapshots = last.operators[id].snapshots if last is not None and id in last.operators else ()
             sizes = [snapshots[group] for group in move.waiting] if snapshots else []
             to_go = sum(snapshot.size for snapshot in sizes if snapshot is not None)
-            found.append(MoveStatus(id, str(move.strategy), move.total, len(move.waiting), move.bytes, to_go, seconds))
+            moved = move.total, len(move.waiting), move.differing, move.bytes
+            found.append(MoveStatus(id, str(move.strategy), *moved, to_go, seconds))
         return found
 
     def release(self, executor: str) -> None:
@@ -327,6 +338,12 @@ class Places:
         if move is not None and any(self.homes[id][group] == report.place for group in move.waiting):
             return SlotState.MOVING
         return SlotState.SERVING
+
+
+def _agreed(twice: Iterable[int], reports: Sequence[Report]) -> list[int]:
+    """Groups that two slots have processed, and made the same of."""
+    found = {group: [report.digests[group] for report in reports if group in report.digests] for group in twice}
+    return [group for group, digests in found.items() if len(digests) == 2 and digests[0] == digests[1]]
 
 
 def planned_routing(operator: p.Keyed, groups: int, slots: int) -> Routing | None:

@@ -38,12 +38,13 @@ class Relocation:
     first: frozenset[int] = frozenset()  # are copied before rows are processed, by their owners
     fetch: dict[int, tuple[int, ...]] = field(default_factory=dict)  # slot -> groups to copy beside its work, in order
     drop: dict[int, tuple[int, ...]] = field(default_factory=dict)  # slot -> groups to give up, before anything else
+    both: dict[int, tuple[int, ...]] = field(default_factory=dict)  # slot -> groups of another to process too
     lazy: bool = False  # what is not here is read where it is stored
     defers: bool = False  # rows of groups that cannot be here soon are put aside
 
     def concerns(self, slot: int) -> bool:
         """Whether a slot has something to do, also if it owns nothing."""
-        return slot in self.fetch or slot in self.drop
+        return slot in self.fetch or slot in self.drop or slot in self.both
 
 
 _NOTHING = Relocation()
@@ -127,18 +128,35 @@ class SlotTask(ABC):
         work.lap("receive")
         self._come_and_go(work, mine)
         work.lap("move")
-        output = self._catch_up_and_work(work, rows, groups[real].astype(np.int32), mine)
+        groups = groups[real].astype(np.int32)
+        if self._moves.both:
+            rows, groups = self._beside_another(work, rows, groups, mine)
+        output = self._catch_up_and_work(work, rows, groups, mine)
+        for twice in self._moves.both.values():
+            work.report.digests |= work.log.digests(mine & set(twice), values=self.comparable)
         for group in sorted(group for group in self.epoch.snapshots & mine if work.cache.is_here(group)):
             taken = work.cache.snapshot(group)
             if taken is not None:
                 work.report.snapshots.append((group, *msgspec.structs.astuple(taken[1])))
         work.lap("snapshot")
-        self._copy_beside(work, groups[real], mine)
+        self._copy_beside(work, groups, mine)
         work.lap("prefetch")
         work.report.accessed, work.report.restored = cache.accessed, cache.restored
         work.report.copied, work.report.sizes = budget.copied, cache.sizes
         work.log.write(Storage(self.head.checkpoint), self.directory, work.report, content=self.comparable)
         yield from output
+
+    def _beside_another(
+        self, work: Work, rows: pa.RecordBatch, groups: npt.NDArray[np.int32], mine: frozenset[int]
+    ) -> tuple[pa.RecordBatch, npt.NDArray[np.int32]]:
+        """Process groups that another slot owns, and keep nothing but a checksum; gives the rows of the slot's own."""
+        twice = frozenset(self._moves.both.get(work.slot, ()))
+        is_mine = np.isin(groups, sorted(mine))
+        trial = Work(work.slot, work.cache)
+        self.work(trial, rows.filter(pa.array(~is_mine)), groups[~is_mine], twice)
+        work.report.digests |= trial.log.digests(twice, values=self.comparable)
+        work.lap("beside")
+        return rows.filter(pa.array(is_mine)), groups[is_mine]
 
     @property
     def _moves(self) -> Relocation:

@@ -34,11 +34,11 @@ class Scenario(NamedTuple):
     when: str = ""  # before | during | after the first move
 
 
-STRATEGIES = ("all_at_once", "batched", "live", "on_demand", "replicated", "restart")
+STRATEGIES = ("all_at_once", "batched", "live", "on_demand", "parallel", "replicated", "restart")
 PRELUDE = {"in": (), "out": ("in all_at_once",), "drain": ()}  # a job begins with a slot on each of three executors
 SCENARIOS = {
     "all strategies": Scenario(
-        ("in all_at_once", "out live", "in on_demand", "out batched", "in replicated", "out restart", "drain live")
+        ("in all_at_once", "out live", "in on_demand", "out batched", "in replicated", "out parallel", "drain restart")
     ),
     **{f"executor killed {when}, {way}, {strategy}": Scenario((*PRELUDE[way], f"{way} {strategy}"), "executor", when)
        for strategy in STRATEGIES for when in ("before", "during", "after") for way in PRELUDE},

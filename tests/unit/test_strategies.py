@@ -7,11 +7,11 @@ from collections import Counter
 import pytest
 
 from midstream.errors import PlanError
-from midstream.migration import Strategy, all_at_once, batched, live, named, on_demand, replicated, restart
+from midstream.migration import Strategy, all_at_once, batched, live, named, on_demand, parallel, replicated, restart
 from midstream.migration.move import Move, Outcome
 from midstream.migration.strategy import Moving
 
-STRATEGIES = [all_at_once(), batched(3), live(), on_demand(), replicated(), restart()]
+STRATEGIES = [all_at_once(), batched(3), live(), on_demand(), parallel(), replicated(), restart()]
 HOMES = ["a", "b"] * 8
 TARGET = ["a", "b"] * 5 + ["c"] * 6
 BUDGET = 2  # groups that a place copies per epoch
@@ -32,7 +32,8 @@ def test_every_group_flips_once_to_its_target(strategy: Strategy) -> None:
         before = list(homes)
         for group in step.flip:
             homes[group] = TARGET[group]
-        move = move.after(step, before, Outcome(frozenset("abc"), fetched))
+        assert step.both <= copies, "only what is there can be processed"
+        move = move.after(step, before, Outcome(frozenset("abc"), fetched, step.both))
         if move.is_done:
             break
     assert homes == TARGET
@@ -44,7 +45,7 @@ def test_what_the_old_place_has_is_given_up_in_the_epoch_after(strategy: Strateg
     move = Move.begun(["a", "a"], ["a", "b"], strategy)
     for _ in range(4):
         step = move.step({})
-        move = move.after(step, ["a", "a"], Outcome(frozenset("ab"), step.fetch))
+        move = move.after(step, ["a", "a"], Outcome(frozenset("ab"), step.fetch, step.both))
         if step.flip:
             break
     assert move.left == ((1, "a"),)
@@ -69,6 +70,26 @@ def test_live_flips_what_is_ready_and_replicated_waits_for_all() -> None:
     moving = Moving((2, 1, 0), frozenset({1}))
     assert live().step(moving).flip == {1}
     assert replicated().step(moving).flip == set()
+
+
+def test_parallel_waits_until_both_places_have_made_the_same() -> None:
+    move = Move.begun(["a"] * 2, ["b"] * 2, parallel())
+    move = move.after(move.step({}), ["a"] * 2, Outcome(frozenset("ab"), (0, 1)))
+    assert move.step({}).both == {0, 1}
+    move = move.after(move.step({}), ["a"] * 2, Outcome(frozenset("ab"), (0, 1), agreed=[1]))
+    assert (move.step({}).flip, move.differing) == (frozenset(), 1)
+    move = move.after(move.step({}), ["a"] * 2, Outcome(frozenset("ab"), (0, 1), agreed=[0, 1]))
+    assert (move.step({}).flip, move.differing) == ({0, 1}, 0)
+
+
+def test_a_group_that_the_new_place_makes_something_else_of_stays() -> None:
+    move = Move.begun(["a"] * 2, ["b"] * 2, parallel())
+    move = move.after(move.step({}), ["a"] * 2, Outcome(frozenset("ab"), (0, 1)))
+    for _ in range(5):
+        assert move.waiting == {0, 1}
+        move = move.after(move.step({}), ["a"] * 2, Outcome(frozenset("ab"), (0, 1), agreed=[1]))
+    assert (move.stayed, move.left) == ({0}, ((0, "b"),)), "and the copy at the new place is given up"
+    assert move.step({}).flip == {1}
 
 
 def test_an_unknown_strategy_is_refused() -> None:

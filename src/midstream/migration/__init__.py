@@ -13,6 +13,7 @@ from midstream.migration.all_at_once import AllAtOnce
 from midstream.migration.batched import Batched
 from midstream.migration.live import Live
 from midstream.migration.on_demand import OnDemand
+from midstream.migration.parallel import Parallel
 from midstream.migration.replicated import Replicated
 from midstream.migration.restart import Restart
 from midstream.migration.strategy import Moving, Step, Strategy
@@ -27,15 +28,17 @@ __all__ = [
     "live",
     "named",
     "on_demand",
+    "parallel",
     "replicated",
     "restart",
 ]
 
-live, all_at_once, batched, on_demand, replicated, restart = (
+live, all_at_once, batched, on_demand, parallel, replicated, restart = (
     Live,
     AllAtOnce,
     Batched,
     OnDemand,
+    Parallel,
     Replicated,
     Restart,
 )
@@ -44,6 +47,7 @@ _KNOWN: dict[str, Callable[[], Strategy]] = {
     "all_at_once": AllAtOnce,
     "batched": Batched,
     "on_demand": OnDemand,
+    "parallel": Parallel,
     "replicated": Replicated,
     "restart": Restart,
 }

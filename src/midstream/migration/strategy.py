@@ -12,6 +12,7 @@ class Moving:
 
     waiting: tuple[int, ...]  # groups that their old place still serves, those with most rows first
     ready: frozenset[int] = frozenset()  # of them, those whose copy at the new place lacks one epoch at most
+    agreed: frozenset[int] = frozenset()  # of these, those of which both places have made the same
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,7 @@ class Step:
 
     flip: frozenset[int] = frozenset()  # groups that the new place serves from this epoch on
     fetch: tuple[int, ...] = ()  # groups that the new place copies beside its work, in this order, within the budget
+    both: frozenset[int] = frozenset()  # groups whose rows the new place processes too; what it makes does not count
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,7 @@ class Report(msgspec.Struct, kw_only=True):
     deferred: Deferred | None = None  # what was put aside
     late: int = 0  # rows that came too late for a window, or have no time
     watermark: int | None = None  # of the epoch
+    digests: dict[int, int] = {}  # group -> what was made of it, of groups that two slots process
     caught_up: list[int] = []  # groups that have made up for all they had missed
     copied: int = 0  # bytes of state that came from the durable store
     times: dict[str, float] = {}  # seconds per part of the task
@@ -62,6 +63,15 @@ class LogWriter:
     def add(self, group: int, keys: list[bytes], values: list[bytes | None]) -> None:
         """Add puts and, where the value is `None`, deletions."""
         self._batches.append((group, pa.array(keys, pa.binary()), pa.array(values, pa.binary())))
+
+    def digests(self, groups: Iterable[int], *, values: bool) -> dict[int, int]:
+        """Give a checksum of what was logged for each of some groups; without `values`, of the keys alone."""
+        found = dict.fromkeys(groups, 0)
+        for group, *arrays in self._batches:
+            if group in found:
+                for array in arrays[: 2 if values else 1]:
+                    found[group] = zlib.crc32(repr(array.to_pylist()).encode(), found[group])
+        return found
 
     def take(self) -> dict[int, dict[bytes, bytes | None]]:
         """Give out all that was added, group by group, and begin anew."""
