@@ -25,6 +25,7 @@ class StateField(msgspec.Struct, frozen=True, kw_only=True):
     key_type: str = ""  # of a map
     default: Any = None
     ttl: int = 0  # microseconds, 0: for ever
+    scope: str = "key"  # key | group | broadcast
 
 
 class AggregateSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,6 +104,13 @@ class Process(Operator, frozen=True, kw_only=True, tag="process"):
     homes: tuple[str, ...] = ()  # group -> executor, on a cluster; none: spread evenly
     base: int = 0  # where the entries of this form of the state begin, see state/keyed.py
     migration: Migration | None = None
+    shared: tuple[StateField, ...] = ()  # the state of groups; it is not migrated
+    told_by: tuple[str, ...] = ()  # the order of the rows that every group is told
+
+    @property
+    def told(self) -> str | None:
+        """The operator whose rows every group is told: the second input, if there is one."""
+        return self.inputs[1] if len(self.inputs) > 1 else None
 
 
 class Aggregate(Operator, frozen=True, kw_only=True, tag="aggregate"):
