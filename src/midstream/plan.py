@@ -182,8 +182,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         raise PlanError(f"no operator {id!r} in flow {self.name!r}; it has {known}")
 
     def consumers(self, id: str) -> list[AnyOperator]:
-        """List the operators that read the output of `id`."""
-        return [operator for operator in self.operators if id in operator.inputs]
+        """List the operators that read the output of `id`, as often as they do."""
+        return [operator for operator in self.operators for input in operator.inputs if input == id]
 
     def upstream(self, id: str) -> Iterator[AnyOperator]:
         """Walk everything that `id` depends on, itself first; an operator reached twice is given once."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter, defaultdict
 from collections.abc import Iterable
+from datetime import datetime, timezone
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -232,6 +233,64 @@ def test_groups_that_sit_epochs_out_hear_the_rules_in_order(
     for epoch in range(5):
         expected.update(oracle.epoch(rows_of(epoch), RULES_OF[epoch]))
     assert Counter(map(tuple, out.rows())) == expected
+
+
+class Timed(ms.KeyedFunction):
+    """Says what it was told last, once the watermark has come to the time of a row."""
+
+    told = ms.value("string", default="", scope="broadcast")
+
+    def on_broadcast(self, rows: list[Any], ctx: ms.Context) -> None:
+        assert [ctx.event_time(row) for row in rows] == sorted(row.at for row in rows)
+        self.told += "".join(row.word for row in rows)
+
+    def process(self, key: Any, rows: list[Any], ctx: ms.Context) -> None:
+        ctx.set_event_timer(rows[0].at)
+
+    def on_timer(self, key: Any, timer: ms.Timer, ctx: ms.Context) -> Any:
+        yield key, self.told
+
+
+def test_a_broadcast_stream_has_its_own_time_and_holds_nobody_back(spark: SparkSession) -> None:
+    def build(flow: ms.Flow, rows: ms.Stream, words: ms.Stream) -> None:
+        told = words.with_watermark("at", 0).broadcast()
+        keyed = rows.with_watermark("at", 0).key_by("user")
+        keyed.process("timed", Timed(), schema="user string, told string", broadcast=told).sink(
+            "out", ms.sinks.memory()
+        )
+
+    times = [datetime(2026, 1, 1, 0, 0, second, tzinfo=timezone.utc) for second in range(10)]
+    result = testing.run(
+        spark,
+        build,
+        options=GROUPS,
+        rows=testing.batches("user string, at timestamp", [("ann", times[5])], [("bob", times[9])], []),
+        words=testing.batches("word string, at timestamp", [("c", times[2]), ("a", times[0]), ("b", times[1])], [], []),
+    )
+    found = {epoch: [tuple(row) for row in rows] for epoch, rows in result.outputs["out"].items() if rows}
+    assert found == {1: [("ann", "abc")], 2: [("bob", "abc")]}
+
+
+class Known(ms.KeyedFunction):
+    """Says how many users there are, of all keys."""
+
+    users = ms.map("string", "boolean", scope="broadcast")
+
+    def on_broadcast(self, rows: list[Any], ctx: ms.Context) -> None:
+        self.users.update({row.user: True for row in rows})
+
+    def process(self, key: Any, rows: list[Any], ctx: ms.Context) -> Any:
+        yield key, len(self.users)
+
+
+def test_a_stream_may_be_broadcast_to_itself(spark: SparkSession) -> None:
+    def build(flow: ms.Flow, rows: ms.Stream) -> None:
+        known = rows.key_by("user").process("known", Known(), schema="user string, n long", broadcast=rows.broadcast())
+        known.sink("out", ms.sinks.memory())
+
+    users = [[("ann",), ("bob",)], [("cid",)]]
+    result = testing.run(spark, build, options=GROUPS, rows=testing.batches("user string", *users))
+    assert as_counters(result.outputs["out"]) == [Counter([("ann", 2), ("bob", 2)]), Counter([("cid", 3)])]
 
 
 # --- state that the keys of a group share ---
