@@ -33,7 +33,7 @@ from midstream.handle import Modification, ModificationError
 from midstream.job import Job, Status
 from midstream.joins import between
 from midstream.modification import Cut, Phase
-from midstream.operators import key_by, map_arrow, transform, union, watermark, window
+from midstream.operators import broadcast, key_by, map_arrow, transform, union, watermark, window
 from midstream.places import MoveStatus, SlotState, SlotStatus
 from midstream.relocation import drain, move, rebalance, rescale
 from midstream.shadow import Shadow
@@ -73,6 +73,7 @@ __all__ = [
     "available_now",
     "between",
     "branch",
+    "broadcast",
     "count",
     "count_window",
     "drain",

@@ -76,7 +76,8 @@ def replace(
             operator = _migrated(old, operator, migration)
         if isinstance(operator, p.Union):
             raise PlanError(f"{id!r} cannot become a union; say ms.insert(id, ms.union(other), after=...)")
-        return _with(plan, msgspec.structs.replace(operator, id=id, inputs=old.inputs))
+        brought = operator.inputs if isinstance(operator, p.Process) else ()  # what its groups are told
+        return _with(plan, msgspec.structs.replace(operator, id=id, inputs=(*old.inputs[:1], *brought)))
 
     return Change(f"replace {id!r}", apply)
 
@@ -133,7 +134,7 @@ def remove(id: str) -> Change:
         readers = {reader.id for reader in plan.consumers(id)}
         if isinstance(old, p.Source):
             raise PlanError(f"{id!r} is a source; use ms.remove_source({id!r})")
-        if readers and len(old.inputs) != 1:
+        if readers and len(old.inputs) != 1 and not isinstance(old, p.Process):
             raise PlanError(
                 f"{id!r} reads {_names(old.inputs)} and is read by {_names(sorted(readers))}: removing it would leave "
                 "them without one input. Remove or replace them in the same step"
@@ -300,7 +301,10 @@ def _successor(old: AnyOperator, new: Any, schema: str | None) -> AnyOperator:
                 f"ms.replace({old.id!r}, ms.key_by(...).process(function, schema=...))"
             )
         keys = operators.key_by(*old.keys, partition_by=old.partition_by)
-        return keys.process(new, schema=schema or old.schema, slots=old.slots, order_by=old.order_by, id=old.id)
+        told = None if old.told is None else operators.Broadcast(old.told, old.told_by)
+        return keys.process(
+            new, schema=schema or old.schema, slots=old.slots, order_by=old.order_by, broadcast=told, id=old.id
+        )
     if isinstance(old, p.Sink):
         return operators.sink(new, id=old.id)
     if isinstance(old, p.Transform) and callable(new):

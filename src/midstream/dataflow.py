@@ -19,7 +19,7 @@ from midstream import plan as p
 from midstream.aggregate_task import AggregateTask
 from midstream.aggregates import START, Compiled, quote
 from midstream.code import Code
-from midstream.function_task import ORDER, TIE, FunctionTask
+from midstream.function_task import BROADCAST, ORDER, TIE, FunctionTask, Told
 from midstream.resolve import LATE_REASON, Keyed, Resolved, arrow_schema, hashed
 from midstream.routing import Routing
 from midstream.session_task import SessionTask
@@ -33,6 +33,7 @@ from midstream.windows import END_OF_TIME, Session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
 
 
 _BATCH = "_midstream_batch"
@@ -179,8 +180,9 @@ class Dataflow:
         """The output of an operator as something to select from: one text costs the driver less than two frames."""
         if isinstance(self.resolved.plan[id], p.Source) and len(self.resolved.plan.consumers(id)) == 1:
             return f"({self._source(id)})"
-        view = f"_midstream_{len(self._frames)}"
-        self.frame(id).createOrReplaceTempView(view)
+        frame = self.frame(id)
+        view = f"_midstream_{list(self._frames).index(id)}"
+        frame.createOrReplaceTempView(view)
         return view
 
     def _keyed(self, operator: p.Process | p.Aggregate, *, markers: bool) -> DataFrame:
@@ -197,6 +199,7 @@ class Dataflow:
             "routing": run.routing,
         }
         task: SlotTask
+        told = ""  # what every group gets
         if isinstance(operator, p.Aggregate):
             assert keyed.compiled is not None
             is_session = isinstance(operator, p.Window) and operator.gap > 0
@@ -214,7 +217,10 @@ class Dataflow:
                     task = WindowTask(**common, window=spec, of_windows=self._is_of_windows(operator))
         else:
             combine = False
-            columns = _columns_in_order(keyed, operator)
+            columns = _columns_in_order(keyed.input, keyed.event_time, operator.order_by)
+            if operator.told is not None:
+                columns[BROADCAST] = "null"
+                told = self._told(operator.told, operator.told_by, keyed, run.routing)
             task = FunctionTask(
                 **common,
                 code=operator.code,
@@ -222,9 +228,18 @@ class Dataflow:
                 order_by=operator.order_by,
                 key_schema=_serialised(arrow_schema(keyed.keys)),
                 event_time=keyed.event_time,
+                shared=keyed.shared,
+                told=None if operator.told is None else Told(operator.told_by, keyed.told_time),
             )
-        query = _placement(rows, operator, keyed, run, columns, combine=combine, markers=markers)
+        query = _placement(rows, operator, keyed, run, columns, told, combine=combine, markers=markers)
         return self.spark.sql(query).mapInArrow(task, self.resolved.schemas[operator.id])
+
+    def _told(self, id: str, order_by: tuple[str, ...], keyed: Keyed, routing: Routing) -> str:
+        """The rows that every group gets, once for each."""
+        columns = _columns_in_order(self.resolved.schemas[id], keyed.told_time, order_by)
+        whole = ", ".join(f"{expression} as {quote(name)}" for name, expression in columns.items())
+        groups = f"explode(sequence(0, {len(routing.owners) - 1}))"
+        return f"select struct({whole}) as {BROADCAST}, {groups} as {GROUP} from {self._table(id)}"
 
 
 def _placement(
@@ -233,6 +248,7 @@ def _placement(
     keyed: Keyed,
     run: KeyedRun,
     columns: dict[str, str],
+    told: str,
     *,
     combine: bool,
     markers: bool,
@@ -263,6 +279,8 @@ def _placement(
     sent = [*(quote(field.name) for field in keyed.input), *moment, "_epoch"] if combine else selected
     sent_names = sent if combine else [*(keys if isinstance(operator, p.Aggregate) else ()), *map(quote, columns)]
     rows = f"select {', '.join([f'{slot} as {SLOT}', GROUP, *sent])} from ({located})"
+    if told:
+        rows += f" union all select {slot}, {GROUP}{', null' * (len(sent) - 1)}, {BROADCAST} from ({told})"
     if markers and not run.anchor:
         token = f"get(array({', '.join(map(str, routing.tokens))}), cast(id as int))"
         rows += f" union all select {token}, {MARKER}{', null' * len(sent)} from range(0, {routing.slots}, 1, 1)"
@@ -290,13 +308,13 @@ def _accumulators(compiled: Compiled, combine: bool) -> dict[str, str]:
     return {a.name: a.lift for a in compiled.accumulators if a.lift}
 
 
-def _columns_in_order(keyed: Keyed, operator: p.Process) -> dict[str, str]:
+def _columns_in_order(schema: StructType, event_time: str | None, order_by: tuple[str, ...]) -> dict[str, str]:
     """All columns, and what rows of a key are sorted by: event time, and a hash of the whole row as the tie-break."""
-    columns = {field.name: quote(field.name) for field in keyed.input}
-    whole = [f"to_json({quote(f.name)})" if "map<" in f.dataType.simpleString() else quote(f.name) for f in keyed.input]
+    columns = {field.name: quote(field.name) for field in schema}
+    whole = [f"to_json({quote(f.name)})" if "map<" in f.dataType.simpleString() else quote(f.name) for f in schema]
     columns[TIE] = f"xxhash64({', '.join(whole)})"
-    if keyed.event_time and not operator.order_by:
-        columns[ORDER] = f"coalesce(unix_micros({quote(keyed.event_time)}), 0L)"
+    if event_time and not order_by:
+        columns[ORDER] = f"coalesce(unix_micros({quote(event_time)}), 0L)"
     return columns
 
 

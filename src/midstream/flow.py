@@ -15,6 +15,7 @@ from midstream.changes import Change
 from midstream.durations import Duration
 from midstream.errors import PlanError
 from midstream.functions import KeyedFunction
+from midstream.operators import Broadcast
 from midstream.plan import AggregateSpec, AnyOperator, Plan
 from midstream.sources.given import given
 from midstream.triggers import Trigger, every
@@ -210,8 +211,12 @@ class Stream:
         """Write the rows of this stream somewhere."""
         self._then(operators.sink(sink, id=id))
 
+    def broadcast(self, *, order_by: str | Iterable[str] = ()) -> Broadcast:
+        """Let every key-group of an operator have these rows: `process(..., broadcast=rules.broadcast())`."""
+        return operators.broadcast(self.id, order_by=order_by)
+
     def _then(self, operator: AnyOperator) -> Stream:
-        return self.flow._add(msgspec.structs.replace(operator, inputs=(self.id,)))
+        return self.flow._add(msgspec.structs.replace(operator, inputs=(self.id, *operator.inputs)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,12 +240,16 @@ class KeyedStream:
         schema: str,
         slots: int = 0,
         order_by: str | Iterable[str] = (),
+        broadcast: Broadcast | None = None,
     ) -> Stream:
         """Apply a `KeyedFunction`; `schema` is the DDL of the rows that it yields.
 
-        Rows of a key come in the order of event time (or of `order_by`), ties in a stable order.
+        Rows of a key come in the order of event time (or of `order_by`), ties in a stable order. The function's
+        `on_broadcast` gets the rows of `broadcast`, another stream, first.
         """
-        operator = self._keys.process(function, schema=schema, slots=slots, order_by=order_by, id=id)
+        operator = self._keys.process(
+            function, schema=schema, slots=slots, order_by=order_by, broadcast=broadcast, id=id
+        )
         return Stream(self.flow, self.input)._then(operator)
 
     def aggregate(self, id: str, *, slots: int = 0, **aggregates: AggregateSpec) -> Stream:

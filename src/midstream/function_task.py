@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import namedtuple
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -15,17 +15,59 @@ import pyarrow.compute as pc
 
 from midstream import code
 from midstream.code import Code
-from midstream.errors import SchemaError
-from midstream.functions import Context, KeyedFunction
+from midstream.errors import SchemaError, StateError
+from midstream.functions import Context, KeyedFunction, Timer, TimerState
 from midstream.slot import GROUP, SLOT, SlotTask, Work
 from midstream.state.forms import Stage, form_of
 from midstream.state.keyed import GroupState
 from midstream.state.keys import KeyCodec
+from midstream.state.shared import SharedForms, SharedState
 from midstream.state.wire import moment_of
 
-ORDER, TIE = "_order", "_tie"
-_HIDDEN = {SLOT, GROUP, ORDER, TIE}
+ORDER, TIE, BROADCAST = "_order", "_tie", "_broadcast"
+_HIDDEN = {SLOT, GROUP, ORDER, TIE, BROADCAST}
 _CHUNK = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class _Heard:
+    """The rows of the broadcast stream in one epoch, the same for all groups."""
+
+    rows: list[Any]
+    time_at: int | None  # which column has their event time
+
+
+_NOTHING = _Heard([], None)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """How the rows of the broadcast stream come: each once for every group."""
+
+    order_by: tuple[str, ...]
+    event_time: str | None
+
+    def heard(self, rows: pa.RecordBatch, groups: npt.NDArray[np.int32]) -> _Heard:
+        """Put the rows in order; those of one group stand for all."""
+        if not rows.num_rows:
+            return _NOTHING
+        once = rows.column(BROADCAST).filter(pa.array(groups == groups.min()))
+        found = pa.RecordBatch.from_struct_array(once)
+        names = _names(found)
+        ordered = found.take(pa.array(_sorting(found, self.order_by)))
+        return _Heard(list(_as_tuples(ordered)), names.index(self.event_time) if self.event_time in names else None)
+
+
+@dataclass(frozen=True, slots=True)
+class _NoTimers:
+    """Timers belong to keys, and rows for every group have none."""
+
+    operator: str
+
+    def set(self, timer: Timer) -> None:
+        raise StateError(f"on_broadcast of operator {self.operator!r}: a timer is set for a key, in process()")
+
+    clear = set
 
 
 @dataclass(frozen=True)
@@ -37,6 +79,8 @@ class FunctionTask(SlotTask):
     order_by: tuple[str, ...]
     key_schema: bytes
     event_time: str | None = None  # the column that has it
+    shared: Stage | None = None  # the state of groups
+    told: Told | None = None  # every group gets the rows of another stream
 
     def work(
         self, work: Work, rows: pa.RecordBatch, groups: npt.NDArray[np.int32], owned: frozenset[int]
@@ -45,8 +89,15 @@ class FunctionTask(SlotTask):
         function: KeyedFunction = code.load(self.code)
         form = form_of(self.operator, self.stages)
         codec = KeyCodec(pa.ipc.read_schema(pa.py_buffer(self.key_schema)))
+        shared_forms = SharedForms(self.operator, self.shared) if self.shared is not None else None
         output = _Output(self.operator, self.output_schema())
-        sorting = self._sorting(rows)
+        heard, hearing = _NOTHING, frozenset[int]()  # what groups are told, and which
+        if self.told is not None:
+            is_told = rows.column(BROADCAST).is_valid().to_numpy(zero_copy_only=False)
+            hearing = frozenset(groups[is_told].tolist())
+            heard = self.told.heard(rows.filter(pa.array(is_told)), groups[is_told])
+            rows, groups = rows.filter(pa.array(~is_told)), groups[~is_told]
+        sorting = _sorting(rows, self.order_by)
         names = _names(rows)
         time_at = names.index(self.event_time) if self.event_time in names else None
         rows, groups = rows.take(pa.array(sorting)), groups[sorting]
@@ -60,12 +111,16 @@ class FunctionTask(SlotTask):
         work.report.keys += len(keys)
         work.lap("sort")
         spans = _spans(arranged.groups)
-        for group in sorted({*spans, *(self.epoch.due & owned)}):
+        for group in sorted({*spans, *(self.epoch.due & owned), *hearing}):
             store = work.cache.view(group)
             work.lap("apply")
             with store.reader() as reader:
                 state = GroupState(form, reader, self.epoch.clock)
                 context = self._context(state, time_at)
+                if shared_forms is not None:
+                    function._shared = shared = SharedState(shared_forms, reader, self.epoch.clock)
+                    if group in hearing:
+                        self._tell(function, shared, heard)
                 function._state = state
                 start, stop = spans.get(group, (0, 0))
                 state.prefetch(arranged.keys[start:stop])
@@ -78,11 +133,12 @@ class FunctionTask(SlotTask):
                     output.add(function.process(keys[i], values[edges[i] : edges[i + 1]], context))
                     state.release()
                 self._fire(function, state, context, codec, output)
-                function._state = None
+                function._state = function._shared = None
                 work.lap("process")
-                if state.changes:
-                    entries = sorted(state.changes)
-                    work.log.add(group, entries, [state.changes[entry] for entry in entries])
+                changes = state.changes if shared_forms is None else state.changes | shared.changes()
+                if changes:
+                    entries = sorted(changes)
+                    work.log.add(group, entries, [changes[entry] for entry in entries])
                 work.report.deadlines[group] = state.next_deadlines()
                 work.lap("log")
         batches = output.batches()
@@ -102,19 +158,32 @@ class FunctionTask(SlotTask):
             output.add(function.on_timer(key, timer, context))
             state.release()
 
-    def _context(self, state: GroupState, time_at: int | None) -> Context:
+    def _tell(self, function: KeyedFunction, shared: SharedState, heard: _Heard) -> None:
+        """Let a group hear what all are told."""
+        shared.receiving = True
+        hears: Callable[..., object] = function.on_broadcast
+        gave = hears(heard.rows, self._context(_NoTimers(self.operator), heard.time_at))
+        shared.receiving = False
+        if gave is not None:
+            raise SchemaError(
+                f"on_broadcast of operator {self.operator!r} gave {type(gave).__name__}: it is called for every group, "
+                "and gives nothing out. Write no yield or return in it, and give rows out in process()"
+            )
+
+    def _context(self, state: TimerState, time_at: int | None) -> Context:
         epoch = self.epoch
         watermark = None if epoch.watermark is None else moment_of(epoch.watermark)
         seed = f"{epoch.seed}/{self.operator}"
         return Context(epoch.epoch, moment_of(epoch.clock), watermark, seed, state, time_at)
 
-    def _sorting(self, rows: pa.RecordBatch) -> npt.NDArray[np.intp]:
-        if self.order_by:
-            table = pa.Table.from_batches([rows])
-            keys = [(name, "ascending") for name in (*self.order_by, TIE)]
-            return pc.sort_indices(table, sort_keys=keys).to_numpy()  # type: ignore[no-any-return]
-        tie = rows.column(TIE).to_numpy()
-        return np.lexsort((tie, rows.column(ORDER).to_numpy()) if ORDER in rows.schema.names else (tie,))
+
+def _sorting(rows: pa.RecordBatch, order_by: tuple[str, ...]) -> npt.NDArray[np.intp]:
+    if order_by:
+        table = pa.Table.from_batches([rows])
+        keys = [(name, "ascending") for name in (*order_by, TIE)]
+        return pc.sort_indices(table, sort_keys=keys).to_numpy()  # type: ignore[no-any-return]
+    tie = rows.column(TIE).to_numpy()
+    return np.lexsort((tie, rows.column(ORDER).to_numpy()) if ORDER in rows.schema.names else (tie,))
 
 
 def _spans(groups: npt.NDArray[np.int32]) -> dict[int, tuple[int, int]]:

@@ -1,7 +1,8 @@
 """Keyed functions: what a user writes to process the rows of one key, and the state it declares.
 
 State is declared as class attributes, typed by a DDL type string, and belongs to the operator's id: another class
-under the same id finds it again. While a key is processed the attributes read and write that key's state.
+under the same id finds it again. While a key is processed the attributes read and write that key's state, or, where
+another scope is declared, the state that all keys of its group share.
 """
 
 from __future__ import annotations
@@ -10,13 +11,16 @@ import random
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from midstream.durations import Duration, micros
 from midstream.errors import StateError
 
 if TYPE_CHECKING:
     from midstream.plan import StateField
+
+
+KEY, GROUP, BROADCAST = "key", "group", "broadcast"  # whose state it is; that of `BROADCAST` is alike in all groups
 
 
 class KeyState(Protocol):
@@ -34,8 +38,9 @@ class KeyState(Protocol):
 class StateDeclaration:
     """The common part of `value`, `list_of` and `map_of`: a typed, named piece of state with an optional TTL."""
 
-    kind: ClassVar[str]
+    kind: str
     name: str = ""
+    scope: str = KEY
 
     def __init__(self, type: str, *, ttl: Duration | None = None) -> None:
         self.type = type
@@ -81,19 +86,45 @@ class MapState(StateDeclaration):
         self.key_type = key_type
 
 
-def value(type: str, *, default: Any = None, ttl: Duration | None = None) -> Any:
-    """Declare one value per key, e.g. `total = ms.value("double", default=0.0)`."""
-    return ValueState(type, default=default, ttl=ttl)
+class SharedState(StateDeclaration):
+    """A value, list or map that is not of one key: of all keys of a group, or of all groups."""
+
+    def __init__(self, declared: StateDeclaration, scope: str) -> None:
+        if scope not in (GROUP, BROADCAST):
+            raise StateError(f"the scope of state is {KEY!r}, {GROUP!r} or {BROADCAST!r}, not {scope!r}")
+        if declared.ttl:
+            raise StateError(f"state with scope={scope!r} has no ttl: delete from it what is no longer needed")
+        super().__init__(declared.type)
+        self.kind, self.scope = declared.kind, scope
+        self.key_type, self.default = getattr(declared, "key_type", ""), getattr(declared, "default", None)
+
+    def __get__(self, instance: KeyedFunction | None, owner: type | None = None) -> Any:
+        return self if instance is None else instance.bound_shared(self.name).read(self.name)
+
+    def __set__(self, instance: KeyedFunction, value: Any) -> None:
+        instance.bound_shared(self.name).write(self.name, value)
 
 
-def list_of(type: str, *, ttl: Duration | None = None) -> Any:
-    """Declare a list per key, e.g. `recent = ms.list("long")`."""
-    return ListState(type, ttl=ttl)
+def value(type: str, *, default: Any = None, ttl: Duration | None = None, scope: str = KEY) -> Any:
+    """Declare one value per key, e.g. `total = ms.value("double", default=0.0)`.
+
+    `scope="group"`: one for all keys of a key-group; `scope="broadcast"`: one for all keys, see `on_broadcast`.
+    """
+    return _scoped(ValueState(type, default=default, ttl=ttl), scope)
 
 
-def map_of(key_type: str, type: str, *, ttl: Duration | None = None) -> Any:
-    """Declare a map per key, e.g. `seen = ms.map("string", "long", ttl="1 day")`."""
-    return MapState(key_type, type, ttl=ttl)
+def list_of(type: str, *, ttl: Duration | None = None, scope: str = KEY) -> Any:
+    """Declare a list per key, e.g. `recent = ms.list("long")`; `scope` as for a value."""
+    return _scoped(ListState(type, ttl=ttl), scope)
+
+
+def map_of(key_type: str, type: str, *, ttl: Duration | None = None, scope: str = KEY) -> Any:
+    """Declare a map per key, e.g. `seen = ms.map("string", "long", ttl="1 day")`; `scope` as for a value."""
+    return _scoped(MapState(key_type, type, ttl=ttl), scope)
+
+
+def _scoped(declared: StateDeclaration, scope: str) -> StateDeclaration:
+    return declared if scope == KEY else SharedState(declared, scope)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +226,7 @@ class KeyedFunction:
     """
 
     _state: KeyState | None = None
+    _shared: KeyState | None = None
 
     def process(self, key: Any, rows: list[Any], ctx: Context) -> Iterable[tuple[Any, ...]] | None:
         """Handle this epoch's rows of a key; yield output rows as tuples."""
@@ -204,12 +236,30 @@ class KeyedFunction:
         """Handle a timer that is due; yield output rows as tuples."""
         return None
 
+    def on_broadcast(self, rows: list[Any], ctx: Context) -> None:
+        """Take this epoch's rows of the stream in `process(..., broadcast=...)`, before any key of the epoch.
+
+        Promised: each key-group gets all rows, in one order: event time, or `order_by`, then a stable tie-break.
+        It is called once for each group, and may write state with `scope="broadcast"`, and nothing else: what it does
+        must follow from these rows and that state, so that the copies stay alike.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no on_broadcast(rows, ctx) method")
+
+    def bound_shared(self, name: str) -> KeyState:
+        """Give the state of the group at hand; only the engine binds it."""
+        if self._shared is None:
+            raise StateError(
+                f"{type(self).__name__}.{name} was read outside process(), on_timer() and on_broadcast(): state exists "
+                "only while rows are being processed"
+            )
+        return self._shared
+
     def bound_state(self, name: str) -> KeyState:
         """Give the state of the key at hand; only the engine binds it."""
         if self._state is None:
             raise StateError(
                 f"{type(self).__name__}.{name} was read outside process() or on_timer(): "
-                "state exists only while a key is being processed"
+                "state of a key exists only while it is being processed"
             )
         return self._state
 
@@ -238,6 +288,7 @@ def state_fields(function: KeyedFunction) -> tuple[StateField, ...]:
             key_type=getattr(declared, "key_type", ""),
             default=getattr(declared, "default", None),
             ttl=declared.ttl,
+            scope=declared.scope,
         )
         for name, declared in function.declared().items()
     )

@@ -19,7 +19,7 @@ from midstream.code import capture
 from midstream.deduplication import Deduplicate
 from midstream.durations import Duration, micros
 from midstream.errors import PlanError
-from midstream.functions import KeyedFunction, state_fields
+from midstream.functions import BROADCAST, KEY, KeyedFunction, state_fields
 from midstream.plan import AggregateSpec
 from midstream.windows import AnyWindow, Session, Window
 
@@ -65,6 +65,23 @@ def union(*others: str) -> p.Union:
     return p.Union(id="", inputs=others)
 
 
+@dataclass(frozen=True, slots=True)
+class Broadcast:
+    """A stream whose rows go to every key-group of an operator."""
+
+    input: str
+    order_by: tuple[str, ...] = ()
+
+
+def broadcast(input: str, *, order_by: str | Iterable[str] = ()) -> Broadcast:
+    """The rows of an operator or source, by its id, for all keys of an operator that is yet to be given.
+
+    >>> broadcast("rules", order_by="changed")
+    Broadcast(input='rules', order_by=('changed',))
+    """
+    return Broadcast(input, _columns(order_by))
+
+
 def key_by(*columns: str, partition_by: str = "") -> Keys:
     """The key of an operator that is yet to be given; see `Stream.key_by`."""
     if not columns:
@@ -94,20 +111,26 @@ class Keys:
         schema: str,
         slots: int = 0,
         order_by: str | Iterable[str] = (),
+        broadcast: Broadcast | None = None,
         id: str = "",
     ) -> p.Process:
         """A `KeyedFunction`; see `KeyedStream.process`."""
         if not isinstance(function, KeyedFunction):
             hint = f"{function.__name__}()" if isinstance(function, type) else "an instance of a subclass"
             raise PlanError(f"process {id!r} needs a KeyedFunction: write {hint}")
+        fields = state_fields(function)
+        _check_broadcast(id, function, fields, broadcast)
         return p.Process(
             id=id,
+            inputs=() if broadcast is None else (broadcast.input,),  # behind the stream where it will stand
             code=capture(function, what=f"the function of operator {id!r}", shipped=True),
             keys=self.columns,
             partition_by=self.partition_by,
             schema=schema,
-            state=state_fields(function),
-            order_by=(order_by,) if isinstance(order_by, str) else tuple(order_by),
+            state=tuple(field for field in fields if field.scope == KEY),
+            shared=tuple(field for field in fields if field.scope != KEY),
+            told_by=() if broadcast is None else broadcast.order_by,
+            order_by=_columns(order_by),
             slots=slots,
         )
 
@@ -164,6 +187,28 @@ class Windows:
             gap=window.gap if isinstance(window, Session) else 0,
             lateness=micros(lateness),
             emit=emit,
+        )
+
+
+def _columns(names: str | Iterable[str]) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
+def _check_broadcast(
+    id: str, function: KeyedFunction, fields: tuple[p.StateField, ...], broadcast: Broadcast | None
+) -> None:
+    """Refuse a function that is told nothing, and one that does not listen."""
+    name, listens = type(function).__name__, type(function).on_broadcast is not KeyedFunction.on_broadcast
+    if broadcast is None and (listens or any(field.scope == BROADCAST for field in fields)):
+        raise PlanError(
+            f"process {id!r}: {name} has broadcast state or on_broadcast, and no stream to fill it from; say "
+            "process(..., broadcast=other.broadcast())"
+        )
+    if broadcast is not None and not isinstance(broadcast, Broadcast):
+        raise PlanError(f"process {id!r}: broadcast= takes other.broadcast() or ms.broadcast(id), not {broadcast!r}")
+    if broadcast is not None and not listens:
+        raise PlanError(
+            f"process {id!r}: {name} gets the rows of {broadcast.input!r} and needs a method on_broadcast(rows, ctx)"
         )
 
 

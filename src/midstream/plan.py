@@ -25,6 +25,7 @@ class StateField(msgspec.Struct, frozen=True, kw_only=True):
     key_type: str = ""  # of a map
     default: Any = None
     ttl: int = 0  # microseconds, 0: for ever
+    scope: str = "key"  # key | group | broadcast
 
 
 class AggregateSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,6 +104,13 @@ class Process(Operator, frozen=True, kw_only=True, tag="process"):
     homes: tuple[str, ...] = ()  # group -> executor, on a cluster; none: spread evenly
     base: int = 0  # where the entries of this form of the state begin, see state/keyed.py
     migration: Migration | None = None
+    shared: tuple[StateField, ...] = ()  # the state of groups; it is not migrated
+    told_by: tuple[str, ...] = ()  # the order of the rows that every group is told
+
+    @property
+    def told(self) -> str | None:
+        """The operator whose rows every group is told: the second input, if there is one."""
+        return self.inputs[1] if len(self.inputs) > 1 else None
 
 
 class Aggregate(Operator, frozen=True, kw_only=True, tag="aggregate"):
@@ -175,8 +183,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         raise PlanError(f"no operator {id!r} in flow {self.name!r}; it has {known}")
 
     def consumers(self, id: str) -> list[AnyOperator]:
-        """List the operators that read the output of `id`."""
-        return [operator for operator in self.operators if id in operator.inputs]
+        """List the operators that read the output of `id`, as often as they do."""
+        return [operator for operator in self.operators for input in operator.inputs if input == id]
 
     def upstream(self, id: str) -> Iterator[AnyOperator]:
         """Walk everything that `id` depends on, itself first; an operator reached twice is given once."""

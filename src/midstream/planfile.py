@@ -39,7 +39,12 @@ def _with_defaults(plan: Plan, convert: Callable[[StateField], Any]) -> Plan:
     def converted(operator: AnyOperator) -> AnyOperator:
         if not isinstance(operator, Process):
             return operator
-        return msgspec.structs.replace(operator, state=fields(operator.state), migration=migration(operator.migration))
+        return msgspec.structs.replace(
+            operator,
+            state=fields(operator.state),
+            shared=fields(operator.shared),
+            migration=migration(operator.migration),
+        )
 
     return msgspec.structs.replace(plan, operators=tuple(map(converted, plan.operators)))
 

@@ -6,7 +6,7 @@ otherwise fail in the first epoch.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -30,7 +30,7 @@ from midstream import plan as p
 from midstream.aggregates import START, Compiled, compile_aggregates, quote, with_latest
 from midstream.errors import MidstreamError, PlanError
 from midstream.per_epoch import INSTEAD, reads_and_offends
-from midstream.state.forms import Stage
+from midstream.state.forms import SHARED, Stage
 from midstream.window_task import PANE
 from midstream.windows import Session
 
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LATE_REASON = "late_reason"
+_TAKEN = ("_slot", "_group", "_order", "_tie", "_rows", "_epoch", "_broadcast", PANE, START)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,8 @@ class Keyed:
     layout: str = ""  # the stored form of the state: what has another layout cannot read it
     base: int = 0  # where the entries of this form begin
     top: int = 0  # the first number that no form uses
+    shared: Stage | None = None  # of a function: the state of its groups
+    told_time: str | None = None  # the event time of the rows that every group gets
 
 
 def check_layout(operator: str, stored: dict[int, str], keyed: Keyed) -> None:
@@ -95,7 +98,8 @@ def worked_out(spark: SparkSession, plan: p.Plan) -> Resolved:
     found = Resolved(plan, {}, {}, {})
     for operator in plan.operators:
         inputs = [found.schemas[id] for id in operator.inputs]
-        times = {found.event_times[id] for id in operator.inputs}
+        timed = operator.inputs[:1] if isinstance(operator, p.Process) else operator.inputs
+        times = {found.event_times[id] for id in timed}
         time = times.pop() if len(times) == 1 else None
         try:
             schema = _output(spark, operator, inputs, time, found)
@@ -204,20 +208,10 @@ def _keyed(
     for column in named:
         if column not in schema.names:
             raise _unknown_column(f"key_by of {operator.id!r}", column, schema)
-    for field in schema:
-        if field.name.startswith("_") and field.name in (
-            "_slot",
-            "_group",
-            "_order",
-            "_tie",
-            "_rows",
-            "_epoch",
-            PANE,
-            START,
-        ):
-            raise PlanError(
-                f"operator {operator.id!r}: the column name {field.name!r} is taken by Midstream; rename it"
-            )
+    told = operator.told if isinstance(operator, p.Process) else None
+    for name in [*schema.names, *(found.schemas[told].names if told else ())]:
+        if name in _TAKEN:
+            raise PlanError(f"operator {operator.id!r}: the column name {name!r} is taken by Midstream; rename it")
     keys = StructType([schema[key] for key in operator.keys])
     for field in keys:
         if isinstance(field.dataType, MapType) or "map<" in field.dataType.simpleString():
@@ -260,7 +254,22 @@ def _keyed(
     layout = _layout(operator, keys, compiled)
     base = stages[0].base if stages else 0
     top = base + len(stages[0].fields) + (1 if base else 0) if stages else 0
-    return Keyed(schema, keys, time, watermarks, arrow_schema(output), compiled, stages, layout, base, top)
+    keyed = Keyed(schema, keys, time, watermarks, arrow_schema(output), compiled, stages, layout, base, top)
+    return _with_groups(operator, keyed, found) if isinstance(operator, p.Process) else keyed
+
+
+def _with_groups(operator: p.Process, keyed: Keyed, found: Resolved) -> Keyed:
+    """Add what the groups of an operator are told, and keep."""
+    shared = None
+    if operator.shared or operator.told:
+        shared = Stage(operator.shared, _state_types(operator, operator.shared), SHARED, None)
+    if operator.told is None:
+        return replace(keyed, shared=shared)
+    told = found.schemas[operator.told]
+    for column in operator.told_by:
+        if column not in told.names:
+            raise _unknown_column(f"broadcast to {operator.id!r}, order_by", column, told)
+    return replace(keyed, shared=shared, told_time=found.event_times[operator.told])
 
 
 def _refuse_time_of_windows(operator: p.Window, plan: p.Plan) -> None:

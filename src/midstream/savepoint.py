@@ -37,7 +37,7 @@ from midstream.state.lmdb_store import LmdbStore, close_environment
 from midstream.state.portable import PortableForm
 from midstream.state.store import Version
 from midstream.storage import Storage
-from midstream.succession import check_state_fits
+from midstream.succession import check_groups, check_state_fits
 from midstream.windows import LONG_AGO
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def _form(resolved: Resolved, operator: p.Process | p.Aggregate) -> PortableForm
         results = pa.schema(list(keyed.output)[-len(keyed.compiled.outputs) :])
         gap = operator.gap if isinstance(operator, p.Window) else 0
         return PortableForm(operator.id, keys, (keyed.compiled, bytes(results.serialize()), gap), None)
-    return PortableForm(operator.id, keys, None, keyed.stages)
+    return PortableForm(operator.id, keys, None, keyed.stages, keyed.shared)
 
 
 # --- writing --------------------------------------------------------------------------------------------------------
@@ -167,7 +167,7 @@ class DumpTask:
                 for group in batch.column(0).to_pylist():
                     store = cache.bring(group)
                     with store.reader() as reader:
-                        for table, rows in portable.dump(reader).items():
+                        for table, rows in portable.dump(reader, group).items():
                             if rows.num_rows:
                                 writers[table].write_table(rows)
                     store.close()
@@ -206,6 +206,7 @@ def restore_savepoint(
     """Make a new checkpoint from a savepoint."""
     manifest = read_manifest(source)
     check_state_fits(manifest.plan, flow.plan())
+    check_groups(manifest.plan, flow.plan(), manifest.groups, groups or manifest.groups)
     saved = [o.id for o in manifest.plan.of(p.Source)]
     if not set(saved) <= set(flow.sources):
         raise CheckpointError(
@@ -271,10 +272,11 @@ def _load(
     form = _form(resolved, operator)
     keyed = resolved.keyed[operator.id]
     entries: DataFrame | None = None
-    for table in manifest.tables[operator.id]:
+    portable = form.portable()
+    for table in [table for table in manifest.tables[operator.id] if table in portable.schemas()]:
         rows = spark.read.parquet(source.for_spark("state", operator.id, table))
-        group = F.expr(f"cast(pmod(xxhash64({hashed(operator, keyed)}), {groups}L) as int)")
-        placed = rows.withColumn("_group", group)
+        group = portable.group_of(table, hashed(operator, keyed), groups)
+        placed = rows.withColumn("_group", F.expr(group))
         found = placed.mapInArrow(EntriesTask(form, table), "_group int, entry binary, value binary")
         entries = found if entries is None else entries.union(found)
     assert entries is not None

@@ -62,6 +62,8 @@ def check_state_fits(old: Plan, new: Plan) -> None:
                 f"{state_signature(operator)}. Give ms.replace a migrate= function, give the new operator another id, "
                 "or keep the declared state"
             )
+        if isinstance(before, Process) and isinstance(operator, Process):
+            _check_shared_fits(before, operator)
 
 
 def check_partitioning(old: Plan, new: Plan) -> None:
@@ -75,6 +77,37 @@ def check_partitioning(old: Plan, new: Plan) -> None:
                 f"by {operator.partition_by or 'the key'}. Give the new operator another id, or write a savepoint and "
                 "start from it"
             )
+
+
+def check_groups(old: Plan, new: Plan, before: int, after: int) -> None:
+    """Refuse to deal the keys out anew where they share state by group: nobody knows which part is whose."""
+    known = {operator.id: operator for operator in old.of(Process)}
+    for operator in new.of(Process):
+        was = known.get(operator.id)
+        kept = {field.name for field in was.shared if field.scope == "group"} if was is not None else set()
+        found = [field.name for field in operator.shared if field.name in kept and field.scope == "group"]
+        if was is not None and found and (before != after or was.partition_by != operator.partition_by):
+            raise PlanError(
+                f"the state {found[0]!r} of operator {operator.id!r} is shared by the keys of a group, and cannot be "
+                f"split: the savepoint has {before} groups, by {was.partition_by or 'the key'}. Start with the same "
+                "groups= and partition_by, or give the operator another id"
+            )
+
+
+def _check_shared_fits(before: Process, operator: Process) -> None:
+    """Refuse other types for state that is not of a key: no function can migrate it key by key."""
+    known = {field.name: _shared_signature(field) for field in before.shared}
+    for field in operator.shared:
+        was, now = known.get(field.name), _shared_signature(field)
+        if was is not None and was != now:
+            raise PlanError(
+                f"the state {field.name!r} of operator {operator.id!r} is {was}, the new plan declares {now}. Keep it, "
+                "or declare it under another name, where it begins empty"
+            )
+
+
+def _shared_signature(field: StateField) -> str:
+    return f"{_field_signature(field)}, scope {field.scope}"
 
 
 def _is_older_form(running: Keyed, operator: Keyed) -> bool:
@@ -151,7 +184,8 @@ def _fingerprint(operator: AnyOperator) -> Any:
 
     plain = msgspec.to_builtins(operator)
     if isinstance(operator, Process):
-        plain["state"] = [repr(field) for field in operator.state]
+        plain["state"] = [repr(field) for field in (*operator.state, *operator.shared)]
+        plain["shared"] = ()
         plain["migration"] = repr(operator.migration)
     if isinstance(operator, (Sink, Source)):
         plain.pop("code")  # a sink is known by its description, a source by its id and schema

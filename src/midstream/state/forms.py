@@ -6,6 +6,8 @@ Entries of a group, by their first byte (all keys are binary, see `keys`):
     2 deadline key               an event-time timer
     3 deadline key               a processing-time timer
     4 deadline entry             when to look whether an entry has expired
+    5 length key                 the record of state that is not of a key, see `shared`
+    6 length key rest            an entry of such a list or map
     16+i length key map_key      an entry of the map that is field i
     16+i length key index        an element of the list that is field i
 
@@ -29,6 +31,7 @@ from midstream.plan import StateField
 from midstream.state.wire import Wire
 
 RECORD, EVENT, PROCESSING, EXPIRY, FIELDS = 1, 2, 3, 4, 16
+SHARED = 5 - FIELDS  # the base of a form whose one field is of a group
 _SIGN = 1 << 63
 NEVER = -_SIGN  # a moment before all: nothing has expired yet
 

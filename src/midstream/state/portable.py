@@ -1,7 +1,8 @@
 """State as tables with the user's columns, and back: the portable form that savepoints are made of.
 
-A keyed function has a table `record` (its values), a table per list and per map, and `timers`; a declared aggregate
-has `record`: the results under the user's names, and the accumulators, from which it is read back, under `_` names.
+A keyed function has a table `record` (its values), a table per list and per map, `timers`, and what its groups share,
+see `shared`; a declared aggregate has `record`: the results under the user's names, and the accumulators, from which it
+is read back, under `_` names.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from midstream.aggregation import Merger
 from midstream.state import forms
 from midstream.state.keyed import migrated
 from midstream.state.keys import KeyCodec
+from midstream.state.shared import PortableShared, SharedForms
 from midstream.state.store import Reader
 from midstream.state.wire import micros_of, moment_of
 
@@ -39,9 +41,13 @@ class Portable:
         """Give the tables with their schemas."""
         raise NotImplementedError
 
-    def dump(self, reader: Reader) -> dict[str, pa.Table]:
+    def dump(self, reader: Reader, group: int = 0) -> dict[str, pa.Table]:
         """Turn the entries of a group into tables."""
         raise NotImplementedError
+
+    def group_of(self, table: str, hashed: str, groups: int) -> str:
+        """Say to which group a row of a table goes, as SQL; `hashed` is what keys are hashed by."""
+        return f"cast(pmod(xxhash64({hashed}), {groups}L) as int)"
 
     def load(self, table: str, rows: pa.RecordBatch) -> list[tuple[bytes, bytes]]:
         """Turn rows of a table into entries."""
@@ -64,8 +70,12 @@ class Portable:
 class PortableFunction(Portable):
     """The state of a keyed function."""
 
-    def __init__(self, form: forms.Form, keys: pa.Schema, types: pa.Schema) -> None:
+    def __init__(
+        self, form: forms.Form, keys: pa.Schema, types: pa.Schema, shared: PortableShared | None = None
+    ) -> None:
         super().__init__(keys)
+        self._shared = shared
+        self._of_groups = shared.schemas() if shared is not None else {}
         self.fields = form.fields
         self.types = {field.name: field.type for field in types}
         self.form = form
@@ -85,9 +95,15 @@ class PortableFunction(Portable):
                 )
                 found[f"{field.kind}-{field.name}"] = self._with_keys([first, ("value", self.types[field.name]), *ttl])
         found["timers"] = self._with_keys([("timer", pa.string()), ("at", _TIME)])
-        return {"record": self._with_keys(values), **found}
+        return {"record": self._with_keys(values), **found, **self._of_groups}
 
-    def dump(self, reader: Reader) -> dict[str, pa.Table]:
+    def group_of(self, table: str, hashed: str, groups: int) -> str:
+        """Say to which group a row of a table goes: to its key's, to the one that it names, or to all."""
+        if table not in self._of_groups:
+            return super().group_of(table, hashed, groups)
+        return "`group`" if "group" in self._of_groups[table].names else f"explode(sequence(0, {groups - 1}))"
+
+    def dump(self, reader: Reader, group: int = 0) -> dict[str, pa.Table]:
         """Turn the entries of a group into tables."""
         rows: dict[str, list[tuple[bytes, list[Any]]]] = {name: [] for name in self.schemas()}
         for entry, stored in migrated(self.form, reader):
@@ -109,10 +125,16 @@ class PortableFunction(Portable):
                 first = int.from_bytes(rest, "big") if field.kind == "list" else self._map_key(at, _unpack(rest))
                 item = [first, None if value is None else self.form.wires[at].unpack(value)]
                 rows[f"{field.kind}-{field.name}"].append((key, [*item, moment_of(expiry)] if field.ttl else item))
-        return {name: self._table(schema, rows[name]) for name, schema in self.schemas().items()}
+        shared = self._shared.dump(reader, group) if self._shared is not None else {}
+        return {
+            name: shared[name] if name in shared else self._table(schema, rows[name])
+            for name, schema in self.schemas().items()
+        }
 
     def load(self, table: str, rows: pa.RecordBatch) -> list[tuple[bytes, bytes]]:
         """Turn rows of a table into entries."""
+        if self._shared is not None and table in self._of_groups:
+            return self._shared.load(table, rows)
         keys = self._encoded(rows)
         data = rows.to_pylist()
         entries: list[tuple[bytes, bytes]] = []
@@ -198,7 +220,7 @@ class PortableAggregate(Portable):
             fields.append((f"_{a.name}", pa.binary() if a.dtype == "object" else fixed))
         return {"record": self._with_keys(fields)}
 
-    def dump(self, reader: Reader) -> dict[str, pa.Table]:
+    def dump(self, reader: Reader, group: int = 0) -> dict[str, pa.Table]:
         """Turn the entries of a group into the table."""
         entries = list(reader.scan(bytes((forms.RECORD,)), bytes((forms.EVENT,))))
         columns, _ = self.merger.decode([value for _, value in entries])
@@ -246,6 +268,7 @@ class PortableForm:
     keys: bytes  # Arrow schema, serialised
     aggregate: tuple[Compiled, bytes, int] | None  # of a declared one: the schema of its results, the gap of sessions
     function: tuple[forms.Stage, ...] | None
+    shared: forms.Stage | None = None
 
     def portable(self) -> Portable:
         """Make the converter."""
@@ -256,4 +279,5 @@ class PortableForm:
             return PortableSessions(keys, compiled, results, gap) if gap else PortableAggregate(keys, compiled, results)
         assert self.function is not None
         types = pa.ipc.read_schema(pa.py_buffer(self.function[0].types))
-        return PortableFunction(forms.form_of(self.operator, self.function), keys, types)
+        shared = None if self.shared is None else PortableShared(SharedForms(self.operator, self.shared))
+        return PortableFunction(forms.form_of(self.operator, self.function), keys, types, shared)
