@@ -45,7 +45,7 @@ class Window:
     @property
     def kept_in(self) -> str:
         """In what form state is kept, in words."""
-        return f"in panes of {self.pane / 1e6:.15g} s"
+        return "in panes"
 
     def first_end(self, time: int) -> int:
         """The end of the earliest window that holds a moment."""
