@@ -142,7 +142,7 @@ def pane_of(regimes: Sequence[Regime], time: int, forgotten: int | None) -> int 
     return max(time // found[-1].width * found[-1].width, found[-1].start)
 
 
-Timed = tuple[Any, int | None, int]  # user, price, microseconds after the start
+Timed = tuple[Any, int | None, int, int]  # user, price, microseconds after the start, and with the gap
 
 
 class NaiveSessions:
@@ -156,10 +156,15 @@ class NaiveSessions:
         self.closed: float = float("-inf")
         self.late = 0
 
+    def change(self, gap: float) -> None:
+        """Rows that come from now on have another gap."""
+        self.gap = round(gap * 1e6)
+
     def epoch(self, events: Sequence[Event], *, is_last: bool = False) -> tuple[Counter[Any], Counter[Any]]:
         """Take rows; gives the sessions that close or are closed and change, and all that change."""
         mark = float("inf") if is_last else float("-inf") if self.greatest is None else self.greatest - self.delay
-        rows = [(user if self.keyed else 0, price, round(at * 1e6)) for user, price, at in events if at is not None]
+        timed = [(user if self.keyed else 0, price, round(at * 1e6)) for user, price, at in events if at is not None]
+        rows = [(*row, row[2] + self.gap) for row in timed]
         old = self.sessions(self.kept)
         taken_after = (self.closed if is_last else mark) - self.lateness  # at the end rows come before the watermark
         forgotten = [s for s in old if self.end(s) <= taken_after]
@@ -173,19 +178,19 @@ class NaiveSessions:
         self.late += len(events) - len(rows) + sum(map(len, late))
         self.kept = [row for session in now for row in session]
         self.greatest = max(
-            [at for _, _, at in rows] + ([] if self.greatest is None else [self.greatest]), default=None
+            [at for _, _, at, _ in rows] + ([] if self.greatest is None else [self.greatest]), default=None
         )
         self.closed = max(self.closed, mark)
         return self.shown(closing), self.shown(changed)
 
     def end(self, session: list[Timed]) -> int:
-        return session[-1][2] + self.gap
+        return max(end for _, _, _, end in session)
 
     def sessions(self, rows: Sequence[Timed]) -> list[list[Timed]]:
         """Cut the rows of each user where nothing comes for the gap."""
         found: list[list[Timed]] = []
         for row in sorted(rows, key=lambda r: (str(r[0]), r[2], str(r[1]))):
-            if found and found[-1][0][0] == row[0] and row[2] - found[-1][-1][2] < self.gap:
+            if found and found[-1][0][0] == row[0] and row[2] < self.end(found[-1]):
                 found[-1].append(row)
             else:
                 found.append([row])
@@ -194,7 +199,7 @@ class NaiveSessions:
     def shown(self, sessions: list[list[Timed]]) -> Counter[Any]:
         found: Counter[Any] = Counter()
         for session in sessions:
-            prices = [price for _, price, _ in session if price is not None]
+            prices = [price for _, price, _, _ in session if price is not None]
             key = (session[0][0],) if self.keyed else ()
             bounds = (START + timedelta(microseconds=at) for at in (session[0][2], self.end(session)))
             found[(*key, *bounds, len(session), sum(prices) if prices else None, max(prices, default=None))] += 1

@@ -209,7 +209,7 @@ class Dataflow:
                 common |= {"lateness": operator.lateness, "updates": operator.emit == "update"}
                 spec = operator.spec
                 if isinstance(spec, Session):
-                    task = SessionTask(**common, session=spec)
+                    task = SessionTask(**common)
                 else:
                     common |= {"regimes": self._regimes(operator), "of_windows": self._is_of_windows(operator)}
                     task = WindowTask(**common)

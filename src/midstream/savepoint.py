@@ -76,8 +76,8 @@ def _form(resolved: Resolved, operator: p.Process | p.Aggregate) -> PortableForm
     if isinstance(operator, p.Aggregate):
         assert keyed.compiled is not None
         results = pa.schema(list(keyed.output)[-len(keyed.compiled.outputs) :])
-        gap = operator.gap if isinstance(operator, p.Window) else 0
-        return PortableForm(operator.id, keys, (keyed.compiled, bytes(results.serialize()), gap), None)
+        is_session = isinstance(operator, p.Window) and operator.gap > 0
+        return PortableForm(operator.id, keys, (keyed.compiled, bytes(results.serialize()), is_session), None)
     return PortableForm(operator.id, keys, None, keyed.stages)
 
 

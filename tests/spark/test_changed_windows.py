@@ -14,7 +14,7 @@ from midstream import testing
 from midstream.live import Live
 from midstream.regimes import Regime, pane_sql
 from midstream.windows import Window
-from tests.windowing import SCHEMA, Changing, Event, cut, pane_of, rows_of, some_events, utc
+from tests.windowing import SCHEMA, Changing, Event, NaiveSessions, cut, pane_of, rows_of, some_events, utc
 
 AGGREGATES = {"n": ms.count(), "total": ms.sum("price"), "best": ms.max("price")}
 END: Event = ("eve", 1, 1000.0)  # closes all windows before it
@@ -173,3 +173,25 @@ def test_a_savepoint_has_the_windows_of_every_size(spark: SparkSession, tmp_path
         expected += naive.epoch(events)[0]
     expected += naive.epoch([], is_last=True)[0]
     assert Counter(map(utc, [*out.rows(), *rest.rows()])) == expected == naive.of_all_rows()
+
+
+def test_a_gap_that_is_changed_is_that_of_rows_to_come(spark: SparkSession) -> None:
+    lists = cut(some_events(seed=3, count=50, disorder=6.0, per_second=1.0), 10)
+    out, naive = ms.sinks.memory(), NaiveSessions(4, delay=2)
+
+    def build(flow: ms.Flow, rows: ms.Stream) -> None:
+        visits = rows.with_watermark("ts", 2).key_by("user").window(ms.session(4))
+        visits.aggregate("visits", **AGGREGATES).sink("out", out)
+
+    with Live(spark, build, rows=SCHEMA) as live:
+        expected = Counter[Any]()
+        for gap, events in zip((4, 9, 2, 9), [lists[0] + lists[1], lists[2], lists[3], lists[4]], strict=True):
+            if gap != naive.gap / 1e6:
+                live.modify(ms.replace("visits", ms.key_by("user").window(ms.session(gap)).aggregate(**AGGREGATES)))
+                naive.change(gap)
+            live.feed("rows", rows_of(events))
+            expected += naive.epoch(events)[0]
+        live.feed("rows", rows_of([END]))
+        live.next_epoch()
+        expected += naive.epoch([END])[0] + naive.epoch([])[0]
+    assert Counter(map(utc, out.rows())) == expected
