@@ -133,3 +133,17 @@ def test_windows_that_are_changed_keep_what_is_open(
     assert closing.late == updating.late == naive.late.total()
     for slot in (closing, updating):
         assert_empty(slot)
+
+
+def test_rows_from_before_a_change_stay_late_when_the_lateness_is_raised() -> None:
+    """Their windows are forgotten, and new ones do not begin there."""
+    slot = WindowSlot(window=Window(10 * SECOND, 10 * SECOND))
+    slot.epoch([("ann", 1, 12.0)])
+    slot.change(Window(15 * SECOND, 15 * SECOND))
+    for at in (31.0, 50.0):
+        slot.epoch([("ann", 1, at)])
+    slot.epoch([])
+    assert slot.regimes == (Regime(Window(15 * SECOND, 15 * SECOND), 30 * SECOND),)
+    slot.lateness = 100
+    assert slot.epoch([("ann", 1, 29.0), ("ann", 1, 30.0)]).total() == 1
+    assert slot.late == 1
