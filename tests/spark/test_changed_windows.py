@@ -195,3 +195,26 @@ def test_a_gap_that_is_changed_is_that_of_rows_to_come(spark: SparkSession) -> N
         live.next_epoch()
         expected += naive.epoch([END])[0] + naive.epoch([])[0]
     assert Counter(map(utc, out.rows())) == expected
+
+
+def test_a_shadow_changes_windows_from_where_the_job_is_and_leaves_those_of_the_job(spark: SparkSession) -> None:
+    out = ms.sinks.memory()
+
+    def build(flow: ms.Flow, rows: ms.Stream) -> None:
+        tens = rows.with_watermark("ts", 0).key_by("user").window(ms.tumbling(10))
+        tens.aggregate("tens", n=ms.count()).sink("out", out)
+
+    with Live(spark, build, rows=SCHEMA) as live:
+        live.feed("rows", rows_of([("ann", 1, 12.0)]))
+        other = ms.key_by("user").window(ms.tumbling(15)).aggregate(n=ms.count())
+        shadow = live.job.shadow(ms.replace("tens", other))
+        live.feed("rows", rows_of([("ann", 1, 25.0), ("ann", 1, 34.0), ("ann", 1, 41.0)]))
+        live.feed("rows", rows_of([END]))
+        live.next_epoch()
+        found = shadow.differences["out"]
+        shadow.discard()
+        assert shadow.error == ""
+        assert live.job._engine.last is not None
+        assert live.job._engine.last.operators["tens"].regimes == (Regime(Window(10_000_000, 10_000_000)),)
+    assert sorted(row.window_start.second for row in out.rows()) == [10, 20, 30, 40]
+    assert (found.missing, found.extra) == (2, 1), "[30, 40) and [40, 50) against [30, 45)"
