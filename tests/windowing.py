@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
+from midstream.regimes import Regime, segments
+
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
 SCHEMA = "user string, price long, ts timestamp"
 Event = tuple[str | None, int | None, float | None]  # user, price, seconds after the start
@@ -47,21 +49,25 @@ class Naive:
         first = int(at - self.size) // self.slide * self.slide - self.slide
         return [s for s in range(first, int(at) + self.slide, self.slide) if s <= at < s + self.size]
 
+    def end(self, start: int) -> int:
+        """The end of a window."""
+        return start + self.size
+
     def epoch(self, events: Sequence[Event], *, is_last: bool = False) -> tuple[Counter[Any], Counter[Any]]:
         """Take rows; gives the windows that close or are closed and change, and all that change."""
         mark = float("inf") if is_last else float("-inf") if self.greatest is None else self.greatest - self.delay
         changed = set()
         for user, price, at in events:
-            if at is None or max(self.windows(at)) + self.size + self.lateness <= mark:
+            if at is None or max(map(self.end, self.windows(at))) + self.lateness <= mark:
                 self.late[user, price, at, "no event time" if at is None else "late"] += 1
                 continue
             for start in self.windows(at):
-                if start + self.size + self.lateness > mark:
+                if self.end(start) + self.lateness > mark:
                     key = (user if self.keyed else "all", start)
                     self.kept[key].append(price)
                     changed.add(key)
-        closing = {key for key in self.kept if self.closed < key[1] + self.size <= mark}
-        again = {key for key in changed if key[1] + self.size <= self.closed}
+        closing = {key for key in self.kept if self.closed < self.end(key[1]) <= mark}
+        again = {key for key in changed if self.end(key[1]) <= self.closed}
         times = [at for _, _, at in events if at is not None]
         if times:
             self.greatest = max(times) if self.greatest is None else max(self.greatest, *times)
@@ -74,12 +80,69 @@ class Naive:
             prices = self.kept[user, start]
             there = [price for price in prices if price is not None]
             key = (user,) if self.keyed else ()
-            bounds = tuple(START + timedelta(seconds=second) for second in (start, start + self.size))
+            bounds = tuple(START + timedelta(seconds=second) for second in (start, self.end(start)))
             found[(*key, *bounds, len(prices), sum(there) if there else None, max(there, default=None))] += 1
         return found
 
 
-Timed = tuple[Any, int | None, int]  # user, price, microseconds after the start
+class Changing(Naive):
+    """The same with windows whose size and slide are changed between epochs: what is open keeps its own."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.shapes: list[tuple[float, int, int]] = [(float("-inf"), self.size, self.slide)]  # since, size, slide
+        self.rows: list[Event] = []
+
+    def change(self, size: int, slide: int) -> None:
+        """New windows start where both an old and a new one could, or later, behind the latest row."""
+        if self.shapes[-1][1:] == (size, slide):
+            return  # nothing changes
+        latest = float("-inf") if self.greatest is None else self.greatest
+        self.shapes = [shape for shape in self.shapes if shape[0] <= latest]
+        since = float("-inf")
+        if self.greatest is not None:
+            old = next(s for s in range(int(self.greatest), 10**6) if s > self.greatest and s % self.shapes[-1][2] == 0)
+            since = next(s for s in range(old, 10**6) if s % slide == 0)
+        self.shapes = [shape for shape in self.shapes if shape[0] < since] + [(since, size, slide)]
+
+    def epoch(self, events: Sequence[Event], *, is_last: bool = False) -> tuple[Counter[Any], Counter[Any]]:
+        self.rows += events
+        return super().epoch(events, is_last=is_last)
+
+    def windows(self, at: float) -> list[int]:
+        found = []
+        for number, (since, size, slide) in enumerate(self.shapes):
+            until = self.shapes[number + 1][0] if number + 1 < len(self.shapes) else float("inf")
+            found += [
+                s for s in range(int(at - size) - 1, int(at) + 1)
+                if s % slide == 0 and since <= s < until and s <= at < s + size
+            ]  # fmt: skip
+        return found
+
+    def end(self, start: int) -> int:
+        return start + [size for since, size, _ in self.shapes if since <= start][-1]
+
+    def of_all_rows(self) -> Counter[Any]:
+        """All windows, with all the rows that there have been."""
+        self.kept.clear()
+        for user, price, at in self.rows:
+            for start in self.windows(at) if at is not None else ():
+                self.kept[user if self.keyed else "all", start].append(price)
+        return self.shown(set(self.kept))
+
+
+def pane_of(regimes: Sequence[Regime], time: int, forgotten: int | None) -> int | None:
+    """What the JVM makes of a moment: the start of its pane, none if all its windows are forgotten."""
+    found = [segment for segment in segments(regimes) if segment.start <= time]
+    if not found:
+        return None
+    ends = [regime.last_end(time) for regime in found[-1].regimes]
+    if forgotten is not None and max(ends) <= forgotten:
+        return None
+    return max(time // found[-1].width * found[-1].width, found[-1].start)
+
+
+Timed = tuple[Any, int | None, int, int]  # user, price, microseconds after the start, and with the gap
 
 
 class NaiveSessions:
@@ -93,10 +156,15 @@ class NaiveSessions:
         self.closed: float = float("-inf")
         self.late = 0
 
+    def change(self, gap: float) -> None:
+        """Rows that come from now on have another gap."""
+        self.gap = round(gap * 1e6)
+
     def epoch(self, events: Sequence[Event], *, is_last: bool = False) -> tuple[Counter[Any], Counter[Any]]:
         """Take rows; gives the sessions that close or are closed and change, and all that change."""
         mark = float("inf") if is_last else float("-inf") if self.greatest is None else self.greatest - self.delay
-        rows = [(user if self.keyed else 0, price, round(at * 1e6)) for user, price, at in events if at is not None]
+        timed = [(user if self.keyed else 0, price, round(at * 1e6)) for user, price, at in events if at is not None]
+        rows = [(*row, row[2] + self.gap) for row in timed]
         old = self.sessions(self.kept)
         taken_after = (self.closed if is_last else mark) - self.lateness  # at the end rows come before the watermark
         forgotten = [s for s in old if self.end(s) <= taken_after]
@@ -110,19 +178,19 @@ class NaiveSessions:
         self.late += len(events) - len(rows) + sum(map(len, late))
         self.kept = [row for session in now for row in session]
         self.greatest = max(
-            [at for _, _, at in rows] + ([] if self.greatest is None else [self.greatest]), default=None
+            [at for _, _, at, _ in rows] + ([] if self.greatest is None else [self.greatest]), default=None
         )
         self.closed = max(self.closed, mark)
         return self.shown(closing), self.shown(changed)
 
     def end(self, session: list[Timed]) -> int:
-        return session[-1][2] + self.gap
+        return max(end for _, _, _, end in session)
 
     def sessions(self, rows: Sequence[Timed]) -> list[list[Timed]]:
         """Cut the rows of each user where nothing comes for the gap."""
         found: list[list[Timed]] = []
         for row in sorted(rows, key=lambda r: (str(r[0]), r[2], str(r[1]))):
-            if found and found[-1][0][0] == row[0] and row[2] - found[-1][-1][2] < self.gap:
+            if found and found[-1][0][0] == row[0] and row[2] < self.end(found[-1]):
                 found[-1].append(row)
             else:
                 found.append([row])
@@ -131,7 +199,7 @@ class NaiveSessions:
     def shown(self, sessions: list[list[Timed]]) -> Counter[Any]:
         found: Counter[Any] = Counter()
         for session in sessions:
-            prices = [price for _, price, _ in session if price is not None]
+            prices = [price for _, price, _, _ in session if price is not None]
             key = (session[0][0],) if self.keyed else ()
             bounds = (START + timedelta(microseconds=at) for at in (session[0][2], self.end(session)))
             found[(*key, *bounds, len(session), sum(prices) if prices else None, max(prices, default=None))] += 1

@@ -19,7 +19,7 @@ from midstream.plan import AggregateSpec
 INTEGERS = ("tinyint", "smallint", "int", "bigint")
 FLOATS = ("float", "double")
 HLL_LOG_SIZE = 12
-START, LATEST = "_start", "latest"  # of a session: when it begins (of a row: its time), and the time of its last row
+START, END = "_start", "end"  # of a session: when it begins (of a row: its time), and when it ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,10 +186,10 @@ def compile_aggregates(
     return Compiled(tuple(accumulators.values()), tuple(outputs))
 
 
-def with_latest(compiled: Compiled) -> Compiled:
-    """Add the time of the latest row, which says when a session ends."""
-    latest = Accumulator(LATEST, "max", "<i8", f"max({START})", START)
-    return Compiled((*compiled.accumulators, latest), compiled.outputs)
+def with_end(compiled: Compiled, gap: int) -> Compiled:
+    """Add the end of a session: a gap after its latest row."""
+    end = Accumulator(END, "max", "<i8", f"max({START}) + {gap}L", f"{START} + {gap}L")
+    return Compiled((*compiled.accumulators, end), compiled.outputs)
 
 
 def _compile(

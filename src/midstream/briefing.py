@@ -11,7 +11,7 @@ from midstream.journal import Intent, OperatorState
 from midstream.resolve import Resolved
 from midstream.slot import Epoch
 from midstream.state.cache import Head, logs_of
-from midstream.watermarks import watermark_of
+from midstream.watermarks import regimes_of, watermark_of
 from midstream.windows import END_OF_TIME
 
 if TYPE_CHECKING:
@@ -73,4 +73,5 @@ def keyed_run(engine: Engine, resolved: Resolved, id: str, intent: Intent, final
         markers=bool(due) or engine.least.get(id, 0) < _BUSY,
         anchor=places.anchor,
         both=places.both,
+        regimes=regimes_of(resolved, id, state),
     )

@@ -55,6 +55,8 @@ def replace(
 ) -> Change:
     """Replace the function of an operator, or a whole operator or sink; its state stays.
 
+    Windows of another size or slide are windows to come: those that are open keep their own.
+
     Args:
         id: the operator.
         new: a function, a `KeyedFunction`, a sink, or an operator such as `ms.key_by("user").aggregate(...)`.

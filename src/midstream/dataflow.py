@@ -20,6 +20,7 @@ from midstream.aggregate_task import AggregateTask
 from midstream.aggregates import START, Compiled, quote
 from midstream.code import Code
 from midstream.function_task import BROADCAST, ORDER, TIE, FunctionTask, Told
+from midstream.regimes import Regime, pane_sql
 from midstream.resolve import LATE_REASON, Keyed, Resolved, arrow_schema, hashed
 from midstream.routing import Routing
 from midstream.session_task import SessionTask
@@ -29,7 +30,7 @@ from midstream.state.cache import Head
 from midstream.storage import backlog_directory, log_directory
 from midstream.watermarks import ahead, observed, varying
 from midstream.window_task import PANE, WindowTask
-from midstream.windows import END_OF_TIME, Session
+from midstream.windows import END_OF_TIME, Session, Window
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,6 +51,7 @@ class KeyedRun:
     markers: bool  # make slots without rows run too; left out where all are expected to have rows, for a task less
     anchor: str = ""  # the table that keeps slots on their executors, and makes them run too; none on one host
     both: Mapping[int, int] = field(default_factory=dict)  # group -> a second slot that gets its rows
+    regimes: tuple[Regime, ...] = ()  # of windows: which are of which shape; none: all of that of the plan
 
 
 @dataclass(slots=True)
@@ -149,18 +151,18 @@ class Dataflow:
         """
         keyed, watermark, spec = self.resolved.keyed[window.id], self.keyed[window.id].epoch.watermark, window.spec
         time = f"unix_micros({quote(str(keyed.event_time))})"
-        pane = time if isinstance(spec, Session) else f"{time} - pmod({time}, {spec.pane}L)"
+        pane = time
+        if not isinstance(spec, Session):
+            if watermark is not None and (watermark >= END_OF_TIME or self._is_of_windows(window)):
+                watermark = self.keyed[window.id].epoch.before  # rows that this epoch makes come before its watermark
+            forgotten = None if watermark is None else varying(watermark - window.lateness, time)
+            pane = pane_sql(self._regimes(window), time, forgotten)
         limit = ahead(self.resolved, window.id, self.clock)
-        if limit is not None:
-            pane = f"if({time} <= {varying(limit, time)}, {pane}, null)"
-        if isinstance(spec, Session):
-            return time, pane
-        if watermark is not None and (watermark >= END_OF_TIME or self._is_of_windows(window)):
-            watermark = self.keyed[window.id].epoch.before  # rows that this epoch makes come before its watermark
-        if watermark is None:
-            return time, f"({pane})"
-        last = f"{time} - pmod({time}, {spec.slide}L) + {spec.size + window.lateness}L"
-        return time, f"if({last} > {varying(watermark, time)}, {pane}, null)"
+        return time, f"({pane})" if limit is None else f"if({time} <= {varying(limit, time)}, {pane}, null)"
+
+    def _regimes(self, window: p.Window) -> tuple[Regime, ...]:
+        assert isinstance(window.spec, Window)
+        return self.keyed[window.id].regimes or (Regime(window.spec),)
 
     def _is_of_windows(self, window: p.Window) -> bool:
         """Whether the rows of a window are windows that close in this epoch."""
@@ -212,9 +214,10 @@ class Dataflow:
                 common |= {"lateness": operator.lateness, "updates": operator.emit == "update"}
                 spec = operator.spec
                 if isinstance(spec, Session):
-                    task = SessionTask(**common, session=spec)
+                    task = SessionTask(**common)
                 else:
-                    task = WindowTask(**common, window=spec, of_windows=self._is_of_windows(operator))
+                    common |= {"regimes": self._regimes(operator), "of_windows": self._is_of_windows(operator)}
+                    task = WindowTask(**common)
         else:
             combine = False
             columns = _columns_in_order(keyed.input, keyed.event_time, operator.order_by)

@@ -19,6 +19,7 @@ from midstream.errors import CheckpointError
 from midstream.feeds import Feed, offsets_of
 from midstream.modification import Phase, Record
 from midstream.plan import Plan
+from midstream.regimes import Regime
 from midstream.sinks.base import Staged
 from midstream.state.backlog import Deferred
 from midstream.storage import Storage
@@ -76,6 +77,8 @@ class OperatorState(msgspec.Struct, frozen=True, kw_only=True):
     layouts: dict[int, str] = {}  # where a form of the state begins -> that form of keys and values
     top: int = 0  # the first number that no form has used yet
     watermark: int | None = None  # of the epoch: windows that end before it are closed
+    latest: int | None = None  # of windows: the start of the latest pane that ever had rows
+    regimes: tuple[Regime, ...] = ()  # which windows are of which shape
 
 
 class Commit(msgspec.Struct, frozen=True, kw_only=True):

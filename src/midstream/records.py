@@ -9,9 +9,11 @@ import msgspec
 from midstream import plan as p
 from midstream.attempt import Outcome
 from midstream.journal import Commit, Intent, LogRef, OperatorState, SnapshotRef
+from midstream.regimes import without_past
 from midstream.resolve import Keyed, Resolved
 from midstream.state.backlog import left_over
 from midstream.state.changelog import Report
+from midstream.watermarks import regimes_of
 
 
 def next_record(
@@ -34,7 +36,8 @@ def next_record(
     for name, found in outcome.reports.items():
         state = operators.get(name, OperatorState())
         known = last.event_times if last is not None else {}
-        operators[name] = _advanced(state, found, intent.epoch, id, resolved.keyed[name], groups, known, final)
+        after = _advanced(state, found, intent.epoch, id, resolved.keyed[name], groups, known, final)
+        operators[name] = _with_regimes(after, resolved, name, state)
     times = dict(last.event_times) if last is not None else {}
     for name, seen in outcome.event_times.items():
         times[name] = max(times.get(name, seen), seen)
@@ -56,6 +59,14 @@ def next_record(
         },
         final=final,
     )
+
+
+def _with_regimes(after: OperatorState, resolved: Resolved, id: str, before: OperatorState) -> OperatorState:
+    """Note the regimes of windows that an epoch ran under, but for those that are past for all groups."""
+    operator, regimes = resolved.plan[id], regimes_of(resolved, id, before)
+    if isinstance(operator, p.Window) and after.watermark is not None and not after.backlog:
+        regimes = without_past(regimes, after.watermark - operator.lateness)
+    return msgspec.structs.replace(after, regimes=regimes)
 
 
 def _advanced(
@@ -98,4 +109,5 @@ def _advanced(
         layouts={**state.layouts, keyed.base: keyed.layout},
         top=max(state.top, keyed.top),
         watermark=max((w for w in marks if w is not None), default=None),
+        latest=max((t for t in (state.latest, *(r.latest for _, r in found)) if t is not None), default=None),
     )

@@ -27,7 +27,7 @@ from pyspark.sql.types import (
 
 from midstream import code
 from midstream import plan as p
-from midstream.aggregates import START, Compiled, compile_aggregates, quote, with_latest
+from midstream.aggregates import START, Compiled, compile_aggregates, quote, with_end
 from midstream.errors import MidstreamError, PlanError
 from midstream.per_epoch import INSTEAD, reads_and_offends
 from midstream.state.forms import SHARED, Stage
@@ -244,7 +244,7 @@ def _keyed(
                 )
             if isinstance(operator.spec, Session):
                 _refuse_time_of_windows(operator, found.plan)
-                compiled = with_latest(compiled)
+                compiled = with_end(compiled, operator.gap)
                 keys = StructType([*keys, StructField(START, LongType())])
             else:
                 keys = StructType([StructField(PANE, LongType()), *keys])

@@ -29,6 +29,7 @@ from midstream.errors import CheckpointError
 from midstream.feeds import Feed
 from midstream.journal import FORMAT, Commit, Identity, Journal, OperatorState, SnapshotRef
 from midstream.plan import Plan
+from midstream.regimes import Regime
 from midstream.resolve import Resolved, arrow_schema, check_layout, hashed, resolve
 from midstream.routing import DEFAULT_GROUPS
 from midstream.state.cache import Cache, Head, checksum_of
@@ -62,6 +63,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     feeds: tuple[Feed, ...]  # whose offsets these are
     event_times: dict[str, int]
     watermarks: dict[str, int | None] = {}  # operator -> up to where its windows are closed
+    latest: dict[str, int | None] = {}  # operator -> up to where its windows have had rows
+    regimes: dict[str, tuple[Regime, ...]] = {}  # operator -> which of its windows are of which shape
     tables: dict[str, tuple[str, ...]]  # operator -> tables
     layouts: dict[str, str]  # operator -> the form of its state
     plan: Plan
@@ -73,8 +76,8 @@ def _form(resolved: Resolved, operator: p.Process | p.Aggregate) -> PortableForm
     if isinstance(operator, p.Aggregate):
         assert keyed.compiled is not None
         results = pa.schema(list(keyed.output)[-len(keyed.compiled.outputs) :])
-        gap = operator.gap if isinstance(operator, p.Window) else 0
-        return PortableForm(operator.id, keys, (keyed.compiled, bytes(results.serialize()), gap), None)
+        is_session = isinstance(operator, p.Window) and operator.gap > 0
+        return PortableForm(operator.id, keys, (keyed.compiled, bytes(results.serialize()), is_session), None)
     return PortableForm(operator.id, keys, None, keyed.stages, keyed.shared)
 
 
@@ -115,6 +118,8 @@ def write_savepoint(engine: Engine, target: Storage) -> str:
             feeds=engine.feeds,
             event_times=commit.event_times,
             watermarks={id: state.watermark for id, state in commit.operators.items()},
+            latest={id: state.latest for id, state in commit.operators.items()},
+            regimes={id: state.regimes for id, state in commit.operators.items()},
             tables=tables,
             layouts={id: keyed.layout for id, keyed in resolved.keyed.items()},
             plan=resolved.plan,
@@ -303,6 +308,8 @@ def _load(
         layouts={keyed.base: keyed.layout},
         top=keyed.top,
         watermark=manifest.watermarks.get(operator.id),
+        latest=manifest.latest.get(operator.id),
+        regimes=manifest.regimes.get(operator.id, ()),
     )
 
 

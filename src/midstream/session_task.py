@@ -2,11 +2,14 @@
 
 Entries of a group, by their first byte:
 
-    1 key start                  a session: its accumulators, the time of its latest row among them
+    1 key start                  a session: its accumulators, its end among them
     2 moment key start           a timer: when to look at the session, at its end or before it, and before it goes
 
 The sessions of a key lie side by side, in the order of time. A session that grows leaves its timer where it is, and
 that of a session which is gone stays: they are moved or dropped when their moment has come.
+
+Each row brings the end of a session that has no later one: the gap of the plan that it came under is in it, and is not
+known here. A session ends with the last of its rows' ends.
 """
 
 from __future__ import annotations
@@ -20,12 +23,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from midstream.aggregate_task import TAG, AggregateTask, spans
-from midstream.aggregates import LATEST, START
+from midstream.aggregates import END, START
 from midstream.aggregation import Columns, Merger, joined, segments, taken
 from midstream.slot import Work
 from midstream.state.forms import EVENT, PROCESSING, deadline_of, event_timer
 from midstream.state.keys import KeyCodec, Rows
-from midstream.windows import END_OF_TIME, LONG_AGO, Session
+from midstream.windows import END_OF_TIME, LONG_AGO
 
 _SIGN = np.uint64(1 << 63)
 _MOMENT = 9  # bytes before the key in a timer
@@ -38,7 +41,6 @@ Edits = defaultdict[int, dict[bytes, bytes | None]]  # group -> entry -> its val
 class SessionTask(AggregateTask):
     """Merges the rows of a slot into sessions and gives these out: closed ones, or all that have changed."""
 
-    session: Session
     lateness: int
     updates: bool  # give out sessions whenever they change
 
@@ -77,9 +79,9 @@ class SessionTask(AggregateTask):
         keys, times = self._by_key(rows, groups), rows.column(START).to_numpy()
         owners = segments(keys)
         order = keys.order[np.lexsort((times[keys.order], owners))]
-        times = times[order]
+        times, reach = times[order], rows.column(END).to_numpy()[order]
         new = np.ones(len(order), dtype=bool)
-        new[1:] = (owners[1:] != owners[:-1]) | (times[1:] - times[:-1] >= self.session.gap)
+        new[1:] = (owners[1:] != owners[:-1]) | (times[1:] >= reach[:-1])
         starts = np.flatnonzero(new)
         work.report.keys += len(keys.keys)
         work.lap("sort")
@@ -93,7 +95,7 @@ class SessionTask(AggregateTask):
             columns = merger.reduce(sent, Rows(order, starts, groups[order[starts]], [], None), False)
             counts = np.diff(starts, append=len(order))
         work.lap("fold")
-        owners, ends = owners[starts], columns[LATEST] + self.session.gap
+        owners, ends = owners[starts], columns[END]
         places = (times[starts].view(np.uint64) ^ _SIGN).astype(">u8").tobytes()
         entries = [
             TAG + keys.keys[owner] + b"\1" + places[8 * i : 8 * i + 8] for i, owner in enumerate(owners.tolist())
@@ -118,8 +120,7 @@ class SessionTask(AggregateTask):
         order, firsts = parts.overlapping()
         rows = np.add.reduceat(parts.rows[order], firsts)
         folded = merger.folded(parts.columns, order, firsts)
-        ends = folded[LATEST] + self.session.gap
-        merged = replace(parts.at(order[firsts]), ends=ends, rows=rows, columns=folded)
+        merged = replace(parts.at(order[firsts]), ends=folded[END], rows=rows, columns=folded)
         late = merged.ends <= self._taken_after
         work.report.late += int(rows[late].sum())
         now_other = (rows > 0) & ~late
@@ -160,7 +161,7 @@ class SessionTask(AggregateTask):
             np.array([group for group, _, _, _ in found], np.int32),
             np.array([owner for _, owner, _, _ in found], np.intp),
             (places ^ _SIGN).view(np.int64),
-            columns[LATEST] + self.session.gap,
+            columns[END],
             np.zeros(len(found), np.int64),
             columns,
         )

@@ -123,7 +123,7 @@ class SlotTask(ABC):
         if not mine and not self._moves.concerns(work.slot):
             return
         work.report = Report(operator=self.operator, slot=work.slot, place=place.here() if self.head.apart else "")
-        work.report.watermark = self.epoch.watermark
+        work.report.watermark, work.report.latest = self.epoch.watermark, self.latest(rows)
         work._clock = started
         work.lap("receive")
         self._come_and_go(work, mine)
@@ -249,6 +249,10 @@ class SlotTask(ABC):
         self, work: Work, rows: pa.RecordBatch, groups: npt.NDArray[np.int32], owned: frozenset[int]
     ) -> list[pa.RecordBatch]:
         """Process the rows of a slot; fill in log and report, give the output."""
+
+    def latest(self, rows: pa.RecordBatch) -> int | None:
+        """Up to where in time rows have come, those that are put aside too, where it matters."""
+        return None
 
     @property
     def form(self) -> str:

@@ -1,4 +1,4 @@
-"""Watermarks: what rows say of event time, and what an operator may rely on having seen.
+"""Watermarks: what rows say of event time, what an operator may rely on having seen, and what windows it has.
 
 All of it is worked out from commit records and the journalled clock, so a repetition of an epoch sees the same.
 """
@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from midstream import plan as p
 from midstream.aggregates import quote
-from midstream.journal import Commit
+from midstream.journal import Commit, OperatorState
+from midstream.regimes import Regime, succeeded
 from midstream.resolve import Resolved
+from midstream.windows import Window
 
 
 def observed(operator: p.Watermark, clock: int) -> str:
@@ -60,6 +62,14 @@ def watermark_of(resolved: Resolved, id: str, commit: Commit | None, clock: int)
     if not awake or any(w not in times for w in awake for times in known):
         return None
     return min(times[w] - _declared(resolved, w).delay for w in awake for times in known)
+
+
+def regimes_of(resolved: Resolved, id: str, state: OperatorState) -> tuple[Regime, ...]:
+    """Which windows of an operator are of which shape, after a commit; none if it has no windows with panes."""
+    operator = resolved.plan[id]
+    if not isinstance(operator, p.Window) or not isinstance(operator.spec, Window):
+        return ()
+    return succeeded(state.regimes, operator.spec, state.latest)
 
 
 def _is_idle(resolved: Resolved, id: str, commit: Commit, clock: int) -> bool:

@@ -13,12 +13,14 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from midstream.aggregate_task import TAG, AggregateTask, spans
 from midstream.aggregation import Columns, Merger, joined, taken
+from midstream.regimes import Regime
 from midstream.slot import Work
 from midstream.state.keys import KeyCodec
-from midstream.windows import END_OF_TIME, LONG_AGO, Window
+from midstream.windows import END_OF_TIME, LONG_AGO
 
 PANE = "_pane"
 _HEAD = len(TAG) + 9  # of an entry: the tag, and the start of the pane
@@ -33,7 +35,7 @@ Times = npt.NDArray[np.int64]
 class WindowTask(AggregateTask):
     """Merges the rows of a slot into panes and gives out windows: closed ones, or all that have changed."""
 
-    window: Window
+    regimes: tuple[Regime, ...]  # which windows are of which shape; one, unless it has been changed
     lateness: int
     updates: bool  # give out windows whenever they change
     of_windows: bool = False  # rows are windows that close in this epoch, and come before its watermark
@@ -57,21 +59,26 @@ class WindowTask(AggregateTask):
         for group in sorted({*changed, *due}):
             start, stop = changed.get(group, (0, 0))
             touched = arranged.keys[start:stop]
-            ends = self._changed(touched, self._closed_before if group in due else self._now)
+            changes = self._changed(touched, self._closed_before if group in due else self._now)
             first = _first(work, group, touched)
-            if group in due or ends:
-                low = LONG_AGO if group in due else min(ends) - self.window.size
+            if group in due or changes:
+                low = LONG_AGO if group in due else min(ends[0] - regime.window.size for regime, ends in changes)
                 stored = _Panes.stored(work, merger, group, low)
                 panes = stored.updated(touched, taken(merged, np.arange(start, stop)))
                 if group in due:
                     output += self._closed(merger, codec, stored, panes)
                     gone[group] = panes.before(self._kept_from)
                     first = panes.first_after(self._kept_from)
-                output += self._put_together(merger, codec, panes, ends, set(touched))
+                for regime, ends in changes:
+                    output += self._put_together(regime, merger, codec, panes, ends, set(touched))
             work.report.deadlines[group] = (self._deadline(first) if first is not None else None, None)
         work.lap("emit")
         self._log(work, merger, arranged, merged, {group: keys for group, keys in gone.items() if keys})
         return output
+
+    def latest(self, rows: pa.RecordBatch) -> int | None:
+        """The start of the latest pane."""
+        return pc.max(rows.column(PANE)).as_py()  # type: ignore[no-any-return]
 
     @property
     def _now(self) -> int:
@@ -90,13 +97,13 @@ class WindowTask(AggregateTask):
     @property
     def _kept_from(self) -> int:
         """The first moment that lies in a window which is open, or still takes rows."""
-        slide = self.window.slide
-        return (self._now - self.lateness - self.window.size) // slide * slide + slide
+        return min(regime.starts_after(self._now - self.lateness) for regime in self.regimes)
 
     def _deadline(self, pane: int) -> int:
         """When there may be something to do for a pane or those after it: a window to close, panes to delete."""
-        gone = self.window.last_end(pane) + self.lateness
-        return gone if self.updates else min(self.window.next_end(pane, self._now), gone)
+        over = [regime.last_end(pane) for regime in self.regimes if regime.since <= pane]
+        gone = max(over, default=pane) + self.lateness
+        return gone if self.updates else min(gone, *(regime.next_end(pane, self._now) for regime in self.regimes))
 
     @property
     def _closed_before(self) -> int:
@@ -107,35 +114,28 @@ class WindowTask(AggregateTask):
         if self.updates:
             return
         final = self._taken_after
-        yield from self._put_together(merger, codec, stored, self._ends(stored.starts, self._closed_before, final))
-        ends = self._ends(panes.starts, max(self._closed_before, final), self._now)
-        yield from self._put_together(merger, codec, panes, ends)
+        for regime in self.regimes:
+            ends = _ends(regime, stored.starts, self._closed_before, final)
+            yield from self._put_together(regime, merger, codec, stored, ends)
+            ends = _ends(regime, panes.starts, max(self._closed_before, final), self._now)
+            yield from self._put_together(regime, merger, codec, panes, ends)
 
-    def _changed(self, touched: list[bytes], closed: int) -> list[int]:
+    def _changed(self, touched: list[bytes], closed: int) -> list[tuple[Regime, list[int]]]:
         """The ends of windows to give out because rows of this epoch have changed them: closed ones, or all."""
         if not touched or not (self.updates or self.lateness):
             return []
-        return self._ends(_pane_starts(touched), self._taken_after, _SIGN - 1 if self.updates else closed)
-
-    def _ends(self, panes: Times, after: int, until: int) -> list[int]:
-        """The ends of windows with some of these panes, after one moment and up to another."""
-        window, panes = self.window, np.unique(panes)
-        if not len(panes):
-            return []
-        first = window.next_end(int(panes[0]), after)
-        last = min(window.last_end(int(panes[-1])), until)
-        if (last - first) // window.slide < _FEW:
-            ends = np.arange(first, last + 1, window.slide)
-            held = np.searchsorted(panes, ends) > np.searchsorted(panes, ends - window.size)
-            return ends[held].tolist()  # type: ignore[no-any-return]
-        found = set[int]()  # panes that lie far apart
-        for pane in panes.tolist():
-            stop = min(window.last_end(pane), until)
-            found.update(range(window.next_end(pane, after), stop + 1, window.slide))
-        return sorted(found)
+        panes, until = _pane_starts(touched), _SIGN - 1 if self.updates else closed
+        found = [(regime, _ends(regime, panes, self._taken_after, until)) for regime in self.regimes]
+        return [(regime, ends) for regime, ends in found if ends]
 
     def _put_together(
-        self, merger: Merger, codec: KeyCodec, panes: _Panes, ends: list[int], touched: set[bytes] | None = None
+        self,
+        regime: Regime,
+        merger: Merger,
+        codec: KeyCodec,
+        panes: _Panes,
+        ends: list[int],
+        touched: set[bytes] | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Merge the panes of each window, key by key; only where one of the panes was touched, if that is given."""
         if not ends:
@@ -143,26 +143,23 @@ class WindowTask(AggregateTask):
         panes.rank()
         wanted = None if touched is None else np.array([key in touched for key in panes.keys])
         stops = np.array(ends, dtype=np.int64)
-        lows, highs = np.searchsorted(panes.starts, stops - self.window.size), np.searchsorted(panes.starts, stops)
-        for begin in range(0, len(ends), self._at_once(len(ends))):
-            these = slice(begin, begin + self._at_once(len(ends)))
+        starts = stops - regime.window.size
+        lows, highs = np.searchsorted(panes.starts, starts), np.searchsorted(panes.starts, stops)
+        step = _at_once(regime, len(ends))
+        for begin in range(0, len(ends), step):
+            these = slice(begin, begin + step)
             found = panes.windows(merger, lows[these], highs[these], wanted)
             if found is not None:
                 keys, number, folded = found
-                yield self._batch(merger, codec, keys, stops[these][number], folded)
-
-    def _at_once(self, windows: int) -> int:
-        """How many windows are put together at a time: what they share is merged once, what they do not is more."""
-        share = self.window.size // self.window.pane
-        return math.isqrt(share) if share >= _SHARING else windows
+                bounds = (starts[these][number], stops[these][number])
+                yield self._batch(merger, codec, keys, bounds, folded)
 
     def _batch(
-        self, merger: Merger, codec: KeyCodec, keys: list[bytes], ends: Times, folded: Columns
+        self, merger: Merger, codec: KeyCodec, keys: list[bytes], bounds: tuple[Times, Times], folded: Columns
     ) -> pa.RecordBatch:
         schema = self.output_schema()
         columns = codec.decode([key[len(TAG) :] for key in keys])[1:]
-        bounds = [pa.array(times, pa.int64()) for times in (ends - self.window.size, ends)]
-        named = [*columns, *bounds]
+        named = [*columns, *(pa.array(times, pa.int64()) for times in bounds)]
         named = [column.cast(field.type) for column, field in zip(named, schema, strict=False)]
         results = merger.results(folded, [field.type for field in list(schema)[len(named) :]])
         return pa.record_batch([*named, *results], schema=schema)
@@ -256,6 +253,30 @@ class _Panes:
         if wanted is not None:
             wanted = np.concatenate([wanted, np.logical_or.reduceat(wanted[items], starts)])
         return found, wanted
+
+
+def _ends(regime: Regime, panes: Times, after: int, until: int) -> list[int]:
+    """The ends of windows with some of these panes, after one moment and up to another."""
+    window, panes = regime.window, np.unique(panes)
+    if not len(panes):
+        return []
+    first = regime.next_end(int(panes[0]), after)
+    last = min(regime.last_end(int(panes[-1])), until)
+    if (last - first) // window.slide < _FEW:
+        ends = np.arange(first, last + 1, window.slide)
+        held = np.searchsorted(panes, ends) > np.searchsorted(panes, ends - window.size)
+        return ends[held].tolist()  # type: ignore[no-any-return]
+    found = set[int]()  # panes that lie far apart
+    for pane in panes.tolist():
+        stop = min(regime.last_end(pane), until)
+        found.update(range(regime.next_end(pane, after), stop + 1, window.slide))
+    return sorted(found)
+
+
+def _at_once(regime: Regime, windows: int) -> int:
+    """How many windows are put together at a time: what they share is merged once, what they do not is more."""
+    share = regime.window.size // regime.window.pane
+    return math.isqrt(share) if share >= _SHARING else windows
 
 
 def _starts(*columns: Times) -> Times:

@@ -45,7 +45,7 @@ class Window:
     @property
     def kept_in(self) -> str:
         """In what form state is kept, in words."""
-        return f"in panes of {self.pane / 1e6:.15g} s"
+        return "in panes"
 
     def first_end(self, time: int) -> int:
         """The end of the earliest window that holds a moment."""
@@ -65,7 +65,7 @@ class Session:
     """Windows that last while rows follow each other within a gap.
 
     >>> Session(1_500_000).kept_in
-    'in sessions with gaps of 1.5 s'
+    'in sessions'
     """
 
     gap: int
@@ -73,7 +73,7 @@ class Session:
     @property
     def kept_in(self) -> str:
         """In what form state is kept, in words."""
-        return f"in sessions with gaps of {self.gap / 1e6:.15g} s"
+        return "in sessions"
 
 
 AnyWindow = Window | Session

@@ -12,7 +12,6 @@ from pyspark.sql import SparkSession
 
 import midstream as ms
 from midstream import testing
-from midstream.live import Live
 from tests.windowing import SCHEMA, START, Naive, cut, expected, rows_of, some_events, utc
 
 AGGREGATES = {"n": ms.count(), "total": ms.sum("price"), "best": ms.max("price")}
@@ -189,32 +188,3 @@ def test_windows_of_windows_and_of_what_timers_give_out_at_the_end_lose_nothing(
         assert {utc(row)[:3]: row.n for row in found.rows(f"{name}.up.out")} == counted, name
         assert found.state[name]["record"] == found.state[f"{name}.up"]["record"] == [], name
     assert sum(row.n for row in found.rows("end.out")) == 60
-
-
-def test_a_window_that_is_replaced_puts_what_is_open_together_anew(spark: SparkSession) -> None:
-    """From windows of 20 s that change to windows of 10 s that close: in panes of the same length."""
-    out = ms.sinks.memory()
-    events = [("ann", 1, second + 0.5) for second in range(40)]
-
-    def windows(size: int, emit: str) -> Any:
-        return ms.key_by("user").window(ms.sliding(size, 5)).aggregate(emit=emit, n=ms.count())
-
-    def build(flow: ms.Flow, rows: ms.Stream) -> None:
-        timed = rows.with_watermark("ts", 0)
-        timed.key_by("user").window(ms.sliding(20, 5)).aggregate("n", emit="update", n=ms.count()).sink("out", out)
-
-    with Live(spark, build, rows=SCHEMA) as live:
-        live.feed("rows", rows_of(events[:18]))  # the watermark is at 17.5
-        live.next_epoch()
-        cut_ = live.modify(ms.replace("n", windows(10, "watermark"))).cut
-        assert cut_ is not None
-        for event in events[18:]:
-            live.feed("rows", rows_of([event]))
-        live.next_epoch()
-        found = {
-            (row.window_start.astimezone() - START).total_seconds(): row.n
-            for epoch in out.epochs()
-            if epoch >= cut_.epoch
-            for row in out.rows(epoch)
-        }
-    assert found == {10.0: 10, 15.0: 10, 20.0: 10, 25.0: 10}

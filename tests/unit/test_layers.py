@@ -30,7 +30,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "state place ddl sinks sources journal storage metrics aggregation retention",
         "coordinator modification feeds",
         "operators changes relocation planfile plan succession functions aggregates deduplication code",
-        "migration windows seats standbys balance routing events errors durations",
+        "migration windows regimes seats standbys balance routing events errors durations",
     )
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}  # {module: 0 is the highest}

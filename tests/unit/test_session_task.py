@@ -14,19 +14,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from midstream.aggregates import START as ROW_TIME
-from midstream.aggregates import with_latest
+from midstream.aggregates import with_end
 from midstream.session_task import SessionTask
 from midstream.slot import SlotTask
 from midstream.state.memory import MemoryStore
 from midstream.state.portable import PortableSessions
 from midstream.state.store import FIRST, LAST, Version
-from midstream.windows import Session
+from midstream.windows import LONG_AGO
 from tests.edits import Edits
 from tests.unit.window_slot import COMPILED as PLAIN
-from tests.unit.window_slot import SCHEMA, SECOND, Slot, from_zero, group_of
+from tests.unit.window_slot import GROUPS, SCHEMA, SECOND, Slot, from_zero, group_of
 from tests.windowing import Event, NaiveSessions, cut, some_events
 
-COMPILED = with_latest(PLAIN)
+COMPILED = with_end(PLAIN, 0)  # the gap is only in its SQL
 KEYS = pa.schema([("user", pa.string()), (ROW_TIME, pa.int64())])
 
 
@@ -36,10 +36,7 @@ class SessionSlot(Slot):
     combined: bool = False  # rows of one user and moment come as one
 
     def task(self, **common: Any) -> SlotTask:
-        session = Session(int(self.gap * SECOND))
-        return SessionTask(
-            **common, keys=("user", ROW_TIME), compiled=COMPILED, combined=self.combined, session=session
-        )
+        return SessionTask(**common, keys=("user", ROW_TIME), compiled=COMPILED, combined=self.combined)
 
     def rows(self, events: Sequence[Event], mark: int | None) -> tuple[pa.RecordBatch, Any]:
         """What the JVM makes of rows: time, key and what is sent of the price, folded or not."""
@@ -55,7 +52,7 @@ class SessionSlot(Slot):
             "count price": pa.array(map(len, prices), pa.int64()),
             "sum price": pa.array(map(sum, prices), pa.int64()),
             "max price": pa.array([max(some, default=-(1 << 63)) for some in prices], pa.int64()),
-            "latest": pa.array(times, pa.int64()),
+            "end": pa.array([None if t is None else t + int(self.gap * SECOND) for t in times], pa.int64()),
         }
         if self.combined:
             columns["_rows"] = columns["count"] = pa.array(map(len, parts), pa.int64())
@@ -71,7 +68,7 @@ class SessionSlot(Slot):
 
     def through_a_savepoint(self) -> None:
         """Write the state as tables and read it back: the same sessions, and none is due too late."""
-        portable = PortableSessions(KEYS, COMPILED, pa.schema(list(SCHEMA)[3:]), int(self.gap * SECOND))
+        portable = PortableSessions(KEYS, COMPILED, pa.schema(list(SCHEMA)[3:]))
         for group, store in self.stores.items():
             with store.reader() as reader:
                 (table,) = portable.dump(reader).values()
@@ -105,6 +102,38 @@ def test_every_epoch_gives_out_what_the_definition_says(
     for number, rows in enumerate([*cut(events[:40], size), [], *cut(events[40:], size), [("ann", 1, None)]]):
         if number == saved:
             closing.through_a_savepoint()
+        closed, changed = naive.epoch(rows)
+        assert closing.epoch(rows) == from_zero(closed)
+        assert updating.epoch(rows) == from_zero(changed)
+    assert closing.epoch([], is_last=True) == from_zero(naive.epoch([], is_last=True)[0])
+    assert updating.epoch([], is_last=True) == Counter()
+    assert closing.late == updating.late == naive.late
+    for slot in (closing, updating):
+        assert not any(slot.entries().values()), "nothing is kept of sessions that are closed"
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    gaps=st.lists(st.sampled_from([0.5, 2, 5, 9]), min_size=2, max_size=6),
+    seed=st.integers(0, 10_000),
+    delay=st.sampled_from([0, 5]),
+    lateness=st.sampled_from([0, 1, 6]),
+    disorder=st.sampled_from([0.0, 4.0, 25.0]),
+    combined=st.booleans(),
+)
+def test_a_gap_that_is_changed_is_that_of_rows_to_come(
+    gaps: list[float], seed: int, delay: int, lateness: int, disorder: float, combined: bool
+) -> None:
+    closing = SessionSlot(delay, lateness, gap=gaps[0], combined=combined)
+    updating = SessionSlot(delay, lateness, updates=True, gap=gaps[0], combined=combined)
+    naive = NaiveSessions(gaps[0], delay, lateness)
+    lists = cut(some_events(seed, 60, disorder, per_second=1.0), 5)
+    for number, rows in enumerate(lists):
+        if number % 2:
+            naive.change(gaps[number // 2 % len(gaps)])
+            for slot in (closing, updating):
+                slot.gap = gaps[number // 2 % len(gaps)]
+                slot.deadlines = dict.fromkeys(range(GROUPS), LONG_AGO)  # the engine looks into all groups
         closed, changed = naive.epoch(rows)
         assert closing.epoch(rows) == from_zero(closed)
         assert updating.epoch(rows) == from_zero(changed)

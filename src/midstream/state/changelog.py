@@ -45,6 +45,7 @@ class Report(msgspec.Struct, kw_only=True):
     late: int = 0  # rows that came too late for a window, or have no time
     watermark: int | None = None  # of the epoch
     digests: dict[int, int] = {}  # group -> what was made of it, of groups that two slots process
+    latest: int | None = None  # of windows: the start of the latest pane that had rows
     caught_up: list[int] = []  # groups that have made up for all they had missed
     copied: int = 0  # bytes of state that came from the durable store
     times: dict[str, float] = {}  # seconds per part of the task

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from midstream.aggregates import LATEST, Compiled
+from midstream.aggregates import END, Compiled
 from midstream.aggregation import Merger
 from midstream.state import forms
 from midstream.state.keyed import migrated
@@ -249,13 +249,9 @@ class PortableAggregate(Portable):
 class PortableSessions(PortableAggregate):
     """The state of a session window: what is kept per session, and when to look at it."""
 
-    def __init__(self, keys: pa.Schema, compiled: Compiled, results: pa.Schema, gap: int) -> None:
-        super().__init__(keys, compiled, results)
-        self.gap = gap
-
     def load(self, table: str, rows: pa.RecordBatch) -> list[tuple[bytes, bytes]]:
         """Turn rows of the table into entries; the timer of each session is not in it, and set for its end."""
-        ends = [latest + self.gap for latest in rows.column(self._column(f"_{LATEST}")).to_pylist()]
+        ends = rows.column(self._column(f"_{END}")).to_pylist()
         timers = [(forms.event_timer(end, key), b"1") for end, key in zip(ends, self._encoded(rows), strict=True)]
         return super().load(table, rows) + timers
 
@@ -266,7 +262,7 @@ class PortableForm:
 
     operator: str
     keys: bytes  # Arrow schema, serialised
-    aggregate: tuple[Compiled, bytes, int] | None  # of a declared one: the schema of its results, the gap of sessions
+    aggregate: tuple[Compiled, bytes, bool] | None  # of a declared one: the schema of its results, are there sessions
     function: tuple[forms.Stage, ...] | None
     shared: forms.Stage | None = None
 
@@ -274,9 +270,9 @@ class PortableForm:
         """Make the converter."""
         keys = pa.ipc.read_schema(pa.py_buffer(self.keys))
         if self.aggregate is not None:
-            compiled, serialised, gap = self.aggregate
+            compiled, serialised, is_session = self.aggregate
             results = pa.ipc.read_schema(pa.py_buffer(serialised))
-            return PortableSessions(keys, compiled, results, gap) if gap else PortableAggregate(keys, compiled, results)
+            return (PortableSessions if is_session else PortableAggregate)(keys, compiled, results)
         assert self.function is not None
         types = pa.ipc.read_schema(pa.py_buffer(self.function[0].types))
         shared = None if self.shared is None else PortableShared(SharedForms(self.operator, self.shared))
