@@ -67,9 +67,11 @@ def run(run: Run, modify: Path | None) -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends like Ctrl-C: after the epoch at hand
     with _quiet_session() as spark, console.status("starting") as line:
         jobs: list[ms.Job] = []
+        epochs: list[Epoch] = []
 
         def listen(event: Event) -> None:
             if isinstance(event, Epoch):
+                epochs.append(event)
                 line.update(f"epoch {event.epoch} of {run.epochs}")
                 if jobs and (steps := changes(event.epoch)):
                     jobs[0].modify(*steps)
@@ -79,7 +81,21 @@ def run(run: Run, modify: Path | None) -> None:
             job.await_termination()
         for modification in job.modifications:
             print(f"{modification.phase.value}: {modification}")
+    for told in state_over_time(epochs):
+        print(told)
     print(f"{run.query}: {run.events} events, {run.results().num_rows} rows of results in {run.out}")
+
+
+def state_over_time(epochs: Sequence[Epoch], lines: int = 10) -> list[str]:
+    """Say how much state there was, in so many of the epochs; nothing of a query that keeps none."""
+    if not any(event.entries for event in epochs):
+        return []
+    chosen = epochs[:: -(-len(epochs) // lines)]
+    return [
+        f"after epoch {event.epoch}: {sum(event.entries.values()):,} entries of state, "
+        f"{sum(event.state_bytes.values()) / 1e6:,.1f} MB"
+        for event in (*chosen, *(epochs[-1:] if epochs[-1] is not chosen[-1] else ()))
+    ]
 
 
 def check(query: str, events: int, config: generator.Config, out: Path | None, rows_per_epoch: int, slots: int) -> bool:
