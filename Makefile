@@ -5,6 +5,9 @@ BIN  := $(VENV)/bin
 RUN  := $(VENV)/.installed-run
 DEV  := $(VENV)/.installed-dev
 
+# Processes that share the tests; each has a session of Spark, which uses two cores at times and waits at others.
+JOBS ?= 2
+
 # The pip package brings its own Spark, and Spark's workers must run the Python of this environment.
 unexport SPARK_HOME
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
@@ -22,12 +25,12 @@ demo: $(RUN)  ## set up and run a live job on generated bids (about two minutes)
 	@$(WITH_JAVA) $(BIN)/midstream demo
 
 test: $(DEV)  ## set up and run the test suite and the examples in the docstrings
-	@$(BIN)/pytest tests/unit && $(BIN)/pytest --doctest-modules src/midstream
-	@$(WITH_JAVA) $(BIN)/pytest -m "not slow" --ignore=tests/unit
+	@$(BIN)/pytest -n $(JOBS) tests/unit && $(BIN)/pytest --doctest-modules src/midstream
+	@$(WITH_JAVA) $(BIN)/pytest -n $(JOBS) --dist worksteal -m "not slow" --ignore=tests/unit
 
 test-all: check $(DEV)  ## the checks and every test, the slow ones too
-	@$(BIN)/pytest tests/unit && $(BIN)/pytest --doctest-modules src/midstream
-	@$(WITH_JAVA) $(BIN)/pytest --ignore=tests/unit
+	@$(BIN)/pytest -n $(JOBS) tests/unit && $(BIN)/pytest --doctest-modules src/midstream
+	@$(WITH_JAVA) $(BIN)/pytest -n $(JOBS) --dist worksteal --ignore=tests/unit
 
 check: $(DEV)  ## lint, format, types, layers: what CI runs before the tests
 	@$(BIN)/ruff check .

@@ -65,6 +65,7 @@ def test_ctrl_c_leaves_what_was_there(made: Path) -> None:
     assert sorted(made.rglob("*.parquet")) == before
 
 
+@pytest.mark.slow
 def test_an_earlier_result_is_replaced(made: Path) -> None:
     code, _, errors = generate("--events", "50", "--out", str(made))
     assert code == 0, errors

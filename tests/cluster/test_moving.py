@@ -65,13 +65,8 @@ def test_every_strategy_moves_the_fewest_groups_and_loses_nothing(
     assert told["restored"] == 0, "and all of them were on their executor"
 
 
-SHORT = "executor killed during, in, live"
-FAULTS = [
-    pytest.param(name, marks=[] if name == SHORT else [pytest.mark.slow]) for name in SCENARIOS if SCENARIOS[name].fault
-]
-
-
-@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in SCENARIOS if SCENARIOS[name].fault])
 def test_an_executor_or_the_driver_killed_around_a_move_changes_nothing(
     undisturbed: dict[str, Counter[str]], tmp_path: Path, name: str
 ) -> None:

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 import midstream as ms
 from tests.faults.killing import Dead, killed
 from tests.modifying import AT, EPOCHS, KINDS, Modified, cuts, expected, files_read, outcome
+from tests.slow import slow
 
 POINTS = [
     "before Submitted", "after Submitted", "before Validated", "after Validated", "before Prepared", "after Prepared",
@@ -35,7 +36,10 @@ MATRIX = [
     pytest.param(kind, point, marks=[] if (kind, point) in SHORT else [pytest.mark.slow])
     for point in POINTS
     for kind in KINDS
-] + [pytest.param("add source", point) for point in EXCHANGE]
+] + [
+    ("add source", "after stopped"), slow("add source", "after feeds"), ("add source", "after offsets"),
+    slow("add source", "after started"),
+]  # fmt: skip
 
 
 @pytest.mark.killed("tests.modifying", "kind", "point")

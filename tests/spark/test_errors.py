@@ -21,6 +21,7 @@ from midstream.events import Progress
 from midstream.java import MissingJavaError, require_java
 from midstream.testing import batches
 from tests.faults import workload
+from tests.slow import slow
 
 SCHEMA = "k long, v long"
 ROWS = batches(SCHEMA, [(1, 10), (2, 20)])
@@ -68,8 +69,8 @@ def test_a_nested_key_is_refused(spark: SparkSession, type: str) -> None:
     ("row", "message"),
     [
         ((1, "many"), r"'sums' yielded 'many' \(str\) for column 'n' of type int64"),
-        ((1,), r"'sums' yielded \(1,\), but its schema has 2 columns \(k, n\)"),
-        ((1, 2**70), r"for column 'n' of type int64"),
+        slow((1,), r"'sums' yielded \(1,\), but its schema has 2 columns \(k, n\)"),
+        slow((1, 2**70), r"for column 'n' of type int64"),
     ],
 )
 def test_output_that_does_not_fit_the_schema_names_operator_column_and_value(
@@ -79,7 +80,7 @@ def test_output_that_does_not_fit_the_schema_names_operator_column_and_value(
         testing.run(spark, one_process(Yields(row)), rows=ROWS)
 
 
-@pytest.mark.parametrize("value", ["text", 1.5, 2**64])
+@pytest.mark.parametrize("value", ["text", slow(1.5), slow(2**64)])
 def test_state_that_does_not_fit_its_type_names_operator_state_and_value(spark: SparkSession, value: Any) -> None:
     with pytest.raises(ms.StateError, match=r"state 'total' of operator 'sums' is declared as int64; .* does not fit"):
         testing.run(spark, one_process(Yields((1, 1), value)), rows=ROWS)
@@ -207,7 +208,7 @@ def damage(path: Path, how: str) -> None:
 
 @pytest.mark.parametrize(
     ("what", "how"),
-    [("log", "cut"), ("log", "gone"), ("snapshot", "flipped"), ("snapshot", "cut"), ("snapshot", "gone")],
+    [("log", "cut"), slow("log", "gone"), ("snapshot", "flipped"), slow("snapshot", "cut"), slow("snapshot", "gone")],
 )
 def test_a_damaged_file_is_named_and_after_its_return_the_job_goes_on(
     spark: SparkSession,

@@ -15,6 +15,7 @@ import midstream as ms
 from midstream import testing
 from midstream.live import Live
 from midstream.testing import Crash, batches
+from tests.slow import slow
 
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
 ORDERS = "customer long, region string, item string, ts timestamp"
@@ -115,8 +116,7 @@ def check(result: testing.Result, *joins: tuple[str, str]) -> None:
             assert not any(result.state[f"{kind}-{how}"].values()), "after the end nothing is kept"
 
 
-@pytest.mark.parametrize("slots", [1, 3])
-@pytest.mark.parametrize("epochs", [1, 3, 6])
+@pytest.mark.parametrize(("epochs", "slots"), [slow(1, 1), slow(1, 3), slow(3, 1), (3, 3), slow(6, 1), slow(6, 3)])
 def test_joins_give_what_nested_loops_give_however_the_stream_is_cut(
     spark: SparkSession, epochs: int, slots: int
 ) -> None:

@@ -12,13 +12,14 @@ from pyspark.sql import SparkSession
 
 import midstream as ms
 from midstream import testing
+from tests.slow import slow
 from tests.windowing import SCHEMA, START, Naive, cut, expected, rows_of, some_events, utc
 
 AGGREGATES = {"n": ms.count(), "total": ms.sum("price"), "best": ms.max("price")}
 SHAPES = {"tumbling": (10, 10), "sliding": (10, 2), "uneven": (10, 4)}
 
 
-@pytest.mark.parametrize(("size", "slots"), [(9, 3), (40, 1), (200, 2)])
+@pytest.mark.parametrize(("size", "slots"), [slow(9, 3), (40, 1), slow(200, 2)])
 def test_windows_are_what_their_definition_says(spark: SparkSession, size: int, slots: int) -> None:
     events = some_events(seed=size, count=90)
     lists = cut(events, size)
@@ -44,7 +45,7 @@ def test_windows_are_what_their_definition_says(spark: SparkSession, size: int, 
     assert Counter(map(utc, found.rows("all.out"))) == expected(Naive(10, 10, delay=5, keyed=False), lists)[0]
 
 
-@pytest.mark.parametrize("lateness", [0, 6])
+@pytest.mark.parametrize("lateness", [slow(0), 6])
 def test_late_rows_are_counted_and_given_out_with_a_reason(spark: SparkSession, lateness: int) -> None:
     events = [*some_events(seed=5, count=100, disorder=20.0), ("eve", 1, None), (None, None, None)]
     lists = cut(events, 10)
@@ -83,7 +84,7 @@ def test_windows_go_on_after_crashes(spark: SparkSession) -> None:
     assert Counter(map(utc, found.rows("out"))) == expected(Naive(10, 2, delay=5), lists)[0]
 
 
-@pytest.mark.parametrize("size", [9, 200])
+@pytest.mark.parametrize("size", [slow(9), 200])
 def test_the_top_of_a_window_is_what_sorting_all_of_it_gives(spark: SparkSession, size: int) -> None:
     events = some_events(seed=21, count=90)
     lists = cut(events, size)
