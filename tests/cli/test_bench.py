@@ -90,6 +90,15 @@ def attempts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Attempt]:
     return {file.stem: _read(file) for file in place.glob("*.outcome")}
 
 
+def benched(directory: Path, name: str, *options: str) -> tuple[dict[str, Any], str]:
+    """Run a benchmark as a user does; gives its record and what it printed."""
+    command = [sys.executable, "-m", "midstream.cli", "bench", name, "--json", "record.json", *options]
+    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    record: dict[str, Any] = json.loads((directory / "record.json").read_text())
+    return record, done.stdout
+
+
 def _read(outcome: Path) -> Attempt:
     record = outcome.with_suffix(".json")
     return Attempt(
@@ -102,11 +111,8 @@ def _read(outcome: Path) -> Attempt:
 
 @pytest.mark.slow
 def test_throughput_measures_spark_s_own_stateful_operator_too(tmp_path: Path):
-    command = [sys.executable, "-m", "midstream.cli", "bench", "throughput", "--json", "all.json"]
     small = ["--keys", "50", "--rows", "300", "--epochs", "2", "--rounds", "1"]
-    done = subprocess.run([*command, *small], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    record = json.loads((tmp_path / "all.json").read_text())
+    record, _ = benched(tmp_path, "throughput", *small)
     assert [result["name"] for result in record["results"]] == list(CONTESTANTS)
     assert {"aggregate/transform_with_state", "function/transform_with_state"} <= set(record["ratios"])
 
@@ -159,27 +165,21 @@ def test_epoch_measures_floor_and_growth(attempts: dict[str, Attempt]):
 
 @pytest.mark.slow
 def test_modify_measures_each_change_and_sparks_restart(tmp_path: Path):
-    command = [sys.executable, "-m", "midstream.cli", "bench", "modify", "--json", "modify.json"]
     small = ["--rate", "50", "--keys", "10", "--seconds", "4", "--rounds", "1"]
-    done = subprocess.run([*command, *small], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    record = json.loads((tmp_path / "modify.json").read_text())
+    record, printed = benched(tmp_path, "modify", *small)
     names = [result["name"] for result in record["results"]]
     assert names == ["midstream replace", "midstream insert", "midstream remove", "spark restart"]
     for result in record["results"]:
         assert 0 < result["steady"]["p50_ms"] <= result["steady"]["p99_ms"] <= result["steady"]["max_ms"]
     assert [len(result["cut_ms"]) for result in record["results"][:3]] == [1, 1, 1]
     assert max(max(result["epochs_to_cut"]) for result in record["results"][:3]) <= 2
-    assert "Every row was counted exactly once" in done.stdout
+    assert "Every row was counted exactly once" in printed
 
 
 @pytest.mark.slow
 def test_rescale_moves_a_third_of_the_groups_and_draws_a_picture(tmp_path: Path):
-    command = [sys.executable, "-m", "midstream.cli", "bench", "rescale", "--json", "rescale.json"]
     small = ["--state-mb", "5", "--rate", "100", "--seconds", "5", "--strategy", "live", "--picture", "rescale.png"]
-    done = subprocess.run([*command, *small], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    [result] = json.loads((tmp_path / "rescale.json").read_text())["results"]
+    [result] = benched(tmp_path, "rescale", *small)[0]["results"]
     assert (result["name"], result["groups"]) == ("live", 42)
     assert 0 < result["steady"]["p50_ms"] <= result["steady"]["max_ms"]
     assert (tmp_path / "rescale.png").read_bytes().startswith(b"\x89PNG")
