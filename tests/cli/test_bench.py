@@ -117,6 +117,7 @@ def test_throughput_measures_spark_s_own_stateful_operator_too(tmp_path: Path):
     assert {"aggregate/transform_with_state", "function/transform_with_state"} <= set(record["ratios"])
 
 
+@pytest.mark.slow
 def test_throughput_measures_all_contestants(attempts: dict[str, Attempt]):
     outcome, printed, record, _ = attempts["all"]
     assert outcome == "done"
@@ -134,6 +135,7 @@ def test_throughput_measures_all_contestants(attempts: dict[str, Attempt]):
     assert "triggerExecution" in printed
 
 
+@pytest.mark.slow
 def test_a_record_says_where_it_was_made(attempts: dict[str, Attempt]):
     for name in ("all", "epoch"):
         record = attempts[name].record
@@ -148,6 +150,7 @@ def test_every_contestant_comes_first_in_some_round():
     assert all(sorted(order) == sorted(CONTESTANTS) for order in orders)
 
 
+@pytest.mark.slow
 def test_epoch_measures_floor_and_growth(attempts: dict[str, Attempt]):
     outcome, printed, record, _ = attempts["epoch"]
     assert outcome == "done"
@@ -190,6 +193,7 @@ def test_rescale_refuses_an_unknown_strategy_before_it_starts_anything():
         rescale.run(strategies=["live", "fast"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "reason"), [("wrong", "aggregate gave a wrong result"), ("lost", "499 keys")])
 def test_a_wrong_result_is_noticed_before_a_figure_is_given(attempts: dict[str, Attempt], name: str, reason: str):
     outcome, printed, record, _ = attempts[name]
@@ -200,12 +204,14 @@ def test_a_wrong_result_is_noticed_before_a_figure_is_given(attempts: dict[str, 
     assert " ms" not in printed
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_a_run(attempts: dict[str, Attempt]):
     outcome, printed, record, _ = attempts["interrupted"]
     assert (outcome, record) == ("interrupted", None)
     assert "rows/s" not in printed
 
 
+@pytest.mark.slow
 def test_nothing_is_left_behind(attempts: dict[str, Attempt]):
     assert {name: attempt.left for name, attempt in attempts.items()} == dict.fromkeys(attempts, "")
 
