@@ -63,10 +63,10 @@ class MoveStatus:
     strategy: str
     groups: int  # that move
     waiting: int  # of them, those that their old place still serves
-    differing: int  # groups of which the new place, processing beside the old one, has made something else
     bytes: int  # that were copied
     bytes_to_go: int  # of the waiting ones, as their snapshots are
     seconds: float  # since it began
+    differing: int = 0  # groups of which the new place, processing beside the old one, has made something else
 
     @property
     def seconds_to_go(self) -> float | None:
@@ -274,8 +274,8 @@ class Places:
             snapshots = last.operators[id].snapshots if last is not None and id in last.operators else ()
             sizes = [snapshots[group] for group in move.waiting] if snapshots else []
             to_go = sum(snapshot.size for snapshot in sizes if snapshot is not None)
-            moved = move.total, len(move.waiting), move.differing, move.bytes
-            found.append(MoveStatus(id, str(move.strategy), *moved, to_go, seconds))
+            moved = move.total, len(move.waiting), move.bytes
+            found.append(MoveStatus(id, str(move.strategy), *moved, to_go, seconds, move.differing))
         return found
 
     def release(self, executor: str) -> None:

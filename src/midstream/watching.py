@@ -53,4 +53,6 @@ def described(move: MoveStatus) -> str:
         told += f", {move.bytes_to_go / 1e6:,.0f} MB to go"
         if move.seconds_to_go is not None:
             told += f", about {move.seconds_to_go:.0f} s"
+    if move.differing:
+        told += f", {move.differing} that the new place makes something else of"
     return told
