@@ -1,6 +1,6 @@
 """A short job that is modified before a chosen epoch, and a model of what it must leave, which shares no code with it.
 
-Run as a program it is a driver that modifies itself and kills itself, for real, at the point that it is told.
+`doomed` is a driver that modifies its job and goes no further than a point that it is told, see `faults.killing`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import inspect
 import json
 import os
 import signal
-import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -21,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 import midstream as ms
 from midstream.events import After, Before, Event, Exchanging, Modifying, Step
 from midstream.testing import source
-from tests.session import local
+from tests.faults.killing import Arrive
 
 SCHEMA = "key long, price long"
 Row = tuple[int, int]
@@ -276,7 +275,7 @@ class Modified:
 
 def settled(modification: ms.Modification) -> None:
     """Wait until a modification is armed, or has come to an end."""
-    modification.reached(ms.Phase.ARMED, 60)
+    modification.reached(ms.Phase.ARMED, 600)  # others come to their point meanwhile
 
 
 def records(spark: SparkSession, run: Modified, operator: str) -> list[Any]:
@@ -304,12 +303,12 @@ def written(spark: SparkSession, directory: str) -> Counter[tuple[Any, ...]]:
     return Counter(map(tuple, found))
 
 
-# --- the driver that kills itself ---
+# --- the driver that is killed ---
 
 
-def main(root: str, kind: str, point: str) -> None:
-    """Run the job, and die at a point: `before Armed`, `after Armed`, `before run 2`, `after commit 2`, or `never`."""
-    spark = local()
+def doomed(spark: SparkSession, root: str, parameters: list[str], arrive: Arrive) -> None:
+    """Run the job to a point: `before Armed`, `after Armed`, `before run 2`, `after commit 2`."""
+    kind, point = parameters
 
     def on_event(event: Event) -> None:
         if isinstance(event, Modifying):
@@ -321,12 +320,7 @@ def main(root: str, kind: str, point: str) -> None:
         else:
             return
         if name == point:
-            print(json.dumps({"died": name}), flush=True)
-            os.kill(os.getpid(), signal.SIGKILL)
+            arrive(name)
 
-    modified = Modified(spark, root, kind, on_event=on_event)
+    modified = Modified(spark, root, kind, on_event=on_event, options={"cut_deadline": "10 minutes"})
     modified.run(on_drift="keep")
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

@@ -144,6 +144,18 @@ def modify(
     bench_modify.run(rate=rate, keys=keys, seconds=seconds, rounds=rounds, json=json)
 
 
+@bench.command()
+def endurance(
+    modifications: Annotated[int, typer.Option(help="How many, one after the other.", min=1)] = 1_000,
+    rows: Annotated[int, typer.Option(help="Rows per epoch.", min=1)] = 500,
+    json: Json = None,
+) -> None:
+    """Epoch time, memory and files of one job that is modified again and again."""
+    from midstream.bench import endurance as bench_endurance
+
+    bench_endurance.run(modifications=modifications, rows=rows, json=json)
+
+
 Query = Annotated[str, typer.Argument(help="q0 to q8.")]
 Events = Annotated[int, typer.Option(help="How many events: persons, auctions and bids.", min=1)]
 Seed = Annotated[int, typer.Option(help="Another seed gives other events.", min=0)]

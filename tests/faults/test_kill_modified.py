@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import midstream as ms
-from tests.faults.killing import Dead, killed
+from tests.faults.killing import killed
 from tests.modifying import AT, EPOCHS, KINDS, Modified, cuts, expected, files_read, outcome
 from tests.slow import slow
 
@@ -31,31 +31,29 @@ GAPS = [
     f"after run {AT}", f"after commit {AT}", "after Applied", f"after publish {AT}", "before Armed", f"after run {AT}",
     "after Submitted", f"after journal {AT}",
 ]  # fmt: skip
-SHORT = set(zip(KINDS, [*GAPS[6:], *GAPS[:6]], strict=True))
-MATRIX = [
-    pytest.param(kind, point, marks=[] if (kind, point) in SHORT else [pytest.mark.slow])
-    for point in POINTS
-    for kind in KINDS
-] + [
-    ("add source", "after stopped"), slow("add source", "after feeds"), ("add source", "after offsets"),
-    slow("add source", "after started"),
-]  # fmt: skip
+SHORT = list(zip(KINDS, [*GAPS[6:], *GAPS[:6]], strict=True))
+DRIVERS = {
+    "one half": [*SHORT[::2], ("add source", "after stopped")],
+    "the other": [*SHORT[1::2], ("add source", "after offsets")],
+    **{point: [(kind, point) for kind in KINDS] for point in POINTS},
+    "exchange": [("add source", point) for point in EXCHANGE],
+}
 
 
-@pytest.mark.killed("tests.modifying", "kind", "point")
-@pytest.mark.parametrize(("kind", "point"), MATRIX)
-def test_a_driver_killed_while_it_modifies_its_job_loses_and_repeats_nothing(
-    spark: SparkSession, dead: Dead, kind: str, point: str
+@pytest.mark.parametrize("driver", [name if "half" in name or "other" in name else slow(name) for name in DRIVERS])
+def test_a_driver_killed_while_it_modifies_its_jobs_loses_and_repeats_nothing(
+    spark: SparkSession, tmp_path: Path, driver: str
 ) -> None:
-    root = dead.root
-    assert point in dead.printed, "the fault must have fired"
-    job = Modified(spark, root, kind, steps=[]).run(on_drift="keep")
-    found = job.modifications
-    cut = found[0].cut.epoch if found and found[0].cut is not None else None
-    armed = point in EXCHANGE or POINTS.index(point) > POINTS.index("before Armed")
-    assert cut in cuts(kind, AT) if armed else cut is None
-    assert [m.phase for m in found] == ([] if point == "before Submitted" else [_end(armed)])
-    assert outcome(spark, root, job) == expected(kind, cut, files_read(root))
+    cases = DRIVERS[driver]
+    for dead, (kind, point) in zip(killed("tests.modifying", tmp_path, cases), cases, strict=True):
+        assert dead.arrived == point, "the fault must have fired"
+        job = Modified(spark, dead.root, kind, steps=[]).run(on_drift="keep")
+        found = job.modifications
+        cut = found[0].cut.epoch if found and found[0].cut is not None else None
+        armed = point in EXCHANGE or POINTS.index(point) > POINTS.index("before Armed")
+        assert cut in cuts(kind, AT) if armed else cut is None, (kind, point)
+        assert [m.phase for m in found] == ([] if point == "before Submitted" else [_end(armed)]), (kind, point)
+        assert outcome(spark, dead.root, job) == expected(kind, cut, files_read(dead.root)), (kind, point)
 
 
 def _end(armed: bool) -> ms.Phase:
@@ -65,9 +63,8 @@ def _end(armed: bool) -> ms.Phase:
 def test_code_that_kills_the_driver_in_its_first_epoch_is_given_up_after_the_second_time(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    root = str(tmp_path)
-    killed("tests.modifying", root, "lethal", "by itself")
-    killed("tests.modifying", root, "lethal", "by itself")
+    killed("tests.modifying", tmp_path, [("lethal", "by itself")])
+    ((root, _),) = killed("tests.modifying", tmp_path, [("lethal", "by itself")])
     job = Modified(spark, root, "lethal", steps=[]).run(on_drift="keep")
     assert [m.phase for m in job.modifications] == [ms.Phase.ROLLED_BACK]
     assert "the driver ended 2 times" in job.modifications[0].error
@@ -77,8 +74,7 @@ def test_code_that_kills_the_driver_in_its_first_epoch_is_given_up_after_the_sec
 
 
 def test_a_driver_killed_in_the_dry_run_goes_on_without_the_modification(spark: SparkSession, tmp_path: Path) -> None:
-    root = str(tmp_path)
-    killed("tests.modifying", root, "lethal when tried", "by itself")
+    ((root, _),) = killed("tests.modifying", tmp_path, [("lethal when tried", "by itself")])
     (record,) = Path(root, "checkpoint/modifications").iterdir()
     assert b'"phase":"Validated"' in record.read_bytes(), "it died in the dry run"
     job = Modified(spark, root, "none", steps=[]).run()

@@ -1,14 +1,12 @@
 """The job of the fault tests: a function with every kind of state, an aggregate, two sinks; and a driver to kill.
 
-Run as a program it is the driver: it kills itself, for real, at the point that it is told.
+`doomed` is a driver that goes no further than a point that it is told, see `killing`.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import signal
-import sys
 from collections import Counter
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -19,7 +17,7 @@ from pyspark.sql import SparkSession
 import midstream as ms
 from midstream import testing
 from midstream.events import After, Before, Event, Staged, Step
-from tests.session import local
+from tests.faults.killing import Arrive
 
 SCHEMA = "k long, name string, v long, d double, ts timestamp"
 EPOCHS, ROWS, KEYS = 4, 60, 9
@@ -128,28 +126,18 @@ def outcome(job: ms.Job, root: str, into: str = "savepoint") -> dict[str, Counte
     return found
 
 
-def main() -> None:
-    """Run the job, and die at the point given: root, event, step or sink, epoch."""
-    root, kind, what, epoch = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
+def doomed(spark: SparkSession, root: str, parameters: list[str], arrive: Arrive) -> None:
+    """Run the job to a point: event, step or sink, epoch."""
+    kind, what, epoch = parameters[0], parameters[1], int(parameters[2])
 
-    def die(event: Event) -> None:
+    def listen(event: Event) -> None:
         if isinstance(event, Staged):
             here = kind == "staged" and event.sink == what and event.epoch == epoch
         elif isinstance(event, (Before, After)):
-            word = "before" if isinstance(event, Before) else "after"
-            here = kind == word and event.step is Step(what) and event.epoch == epoch
+            here = kind == type(event).__name__.lower() and event.step is Step(what) and event.epoch == epoch
         else:
             return
         if here:
-            with open(f"{root}/fired", "w") as file:
-                file.write(f"{kind} {what} {epoch}")
-                file.flush()
-                os.fsync(file.fileno())
-            os.kill(os.getpid(), signal.SIGKILL)
+            arrive(" ".join(parameters))
 
-    spark = local()
-    start(spark, root, listener=die).await_termination()
-
-
-if __name__ == "__main__":
-    main()
+    start(spark, root, listener=listen).await_termination()

@@ -19,7 +19,7 @@ import midstream as ms
 from midstream.bench import machine
 from midstream.bench.contestants import declared, saved_sums
 from midstream.bench.latency import Epoch, epochs_of, latencies, milliseconds, quantiles, stay
-from midstream.bench.oracle import ResultError
+from midstream.bench.oracle import check_whole
 from midstream.bench.record import at_least_one, rendered, save
 from midstream.bench.workbench import Workbench, quiet, workbench
 from midstream.changes import Change
@@ -105,7 +105,7 @@ def _ours(bench: Workbench, rate: int, keys: int, seconds: int, rounds: int) -> 
                     marks[name].append((time.time(), job.modify(make()).wait(60)))
                     stay(seconds)
             epochs = epochs_of(job.query)
-        _check(saved_sums(bench.spark, job.savepoint(f"{directory}/savepoint")), rate)
+        check_whole(saved_sums(bench.spark, job.savepoint(f"{directory}/savepoint")), rate, "seconds")
     slowest = [
         max(epoch.seconds for epoch in epochs if at - 1.5 * seconds <= epoch.begin < at - seconds / 2)
         for found in marks.values()
@@ -182,13 +182,6 @@ def _cuts(results: Sequence[dict[str, Any]]) -> list[str]:
                 f"{max(result['epochs_to_cut'])} after the dry run, at most."
             )
     return lines
-
-
-def _check(found: DataFrame, rate: int) -> None:
-    """See that whole seconds of rows were counted: one lost or repeated would not be."""
-    total = found.selectExpr("sum(n)").collect()[0][0]
-    if not total or total % rate:
-        raise ResultError(f"{total:,} rows were counted, which is no whole number of seconds at {rate:,} a second")
 
 
 def _table(record: dict[str, Any]) -> Table:

@@ -28,3 +28,10 @@ def check(name: str, found: DataFrame, expected: DataFrame) -> None:
         raise ResultError(
             f"{name} gave a wrong result, so no time is printed. The first differences:\n" + "\n".join(lines)
         )
+
+
+def check_whole(counted: DataFrame, unit: int, what: str) -> None:
+    """See that rows were counted in whole units, which one lost or repeated would not be; `counted` has a column n."""
+    total = counted.selectExpr("sum(n)").collect()[0][0]
+    if not total or total % unit:
+        raise ResultError(f"{total:,} rows were counted, which is no whole number of {what} of {unit:,} rows")
