@@ -52,10 +52,10 @@ class StateDeclaration:
     def __get__(self, instance: KeyedFunction | None, owner: type | None = None) -> Any:
         if instance is None:
             return self
-        return instance.bound_state(self.name).read(self.name)
+        return (instance._state or instance.bound_state(self.name)).read(self.name)
 
     def __set__(self, instance: KeyedFunction, value: Any) -> None:
-        instance.bound_state(self.name).write(self.name, value)
+        (instance._state or instance.bound_state(self.name)).write(self.name, value)
 
 
 class ValueState(StateDeclaration):

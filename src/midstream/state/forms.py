@@ -31,6 +31,7 @@ from midstream.plan import StateField
 from midstream.state.wire import Wire
 
 RECORD, EVENT, PROCESSING, EXPIRY, FIELDS = 1, 2, 3, 4, 16
+_RECORD = bytes((RECORD,))
 SHARED = 5 - FIELDS  # the base of a form whose one field is of a group
 _SIGN = 1 << 63
 NEVER = -_SIGN  # a moment before all: nothing has expired yet
@@ -53,7 +54,7 @@ def event_timer(micros: int, key: bytes) -> bytes:
 
 def record_key(key: bytes) -> bytes:
     """The entry of a key's record."""
-    return bytes((RECORD,)) + key
+    return _RECORD + key
 
 
 def field_prefix(field: int, key: bytes) -> bytes:
@@ -94,6 +95,11 @@ class Form:
             else None
             for f in fields
         ]
+        self.plain = {  # values that do not expire, the state that is read and written most: where, what, how
+            field.name: (at, field, self.wires[at])
+            for at, field in enumerate(fields)
+            if field.kind == "value" and not field.ttl
+        }
         self.expires: bool = any(field.ttl for field in fields) or (older is not None and older.expires)
 
     def record(self, key: bytes) -> bytes:

@@ -5,7 +5,7 @@ Nothing is written to the store: changes are collected, and read over what is st
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, MutableMapping
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
@@ -28,10 +28,11 @@ from midstream.state.forms import (
     split_field_entry,
 )
 from midstream.state.store import FIRST, LAST, Reader
+from midstream.state.views import ListView, MapView
 from midstream.state.wire import micros_of, moment_of
 
 _TIMERS = {"event_time": EVENT, "processing_time": PROCESSING}
-_pack, _unpack = msgspec.msgpack.encode, msgspec.msgpack.decode
+_pack, _unpack = msgspec.msgpack.Encoder().encode, msgspec.msgpack.Decoder().decode
 
 
 def _place(entry: bytes) -> bytes:
@@ -49,7 +50,7 @@ class GroupState:
         self._reader = reader
         self._places: dict[bytes, set[bytes]] = {}  # where changes are looked for -> the changed entries there
         self._records: dict[bytes, bytes | None] = {}
-        self._key = b""
+        self._key, self._entry = b"", b""  # the key at hand, and where its record is
         self._record: list[Any] = []
         self._dirty = False
 
@@ -60,8 +61,8 @@ class GroupState:
 
     def bind(self, key: bytes) -> None:
         """Make a key the one at hand."""
-        self._key, self._dirty = key, False
-        stored = self.get(self.form.record(key))
+        self._key, self._entry, self._dirty = key, self.form.record(key), False
+        stored = self.get(self._entry)
         self._record = _unpack(stored) if stored else [None] * len(self.form.fields)
         if stored is None and self.form.older is not None:
             self._migrate(self.form.older)
@@ -71,12 +72,15 @@ class GroupState:
     def release(self) -> None:
         """Keep what was written to the record of the key at hand."""
         if self._dirty:
-            self._put_record(self.form.record(self._key), self._record)
+            self._put_record(self._entry, self._record)
 
     def _put_record(self, entry: bytes, record: list[Any]) -> None:
-        """Keep a record, an empty one only where an older form would be migrated again without it."""
-        empty = all(item is None for item in record) and self.form.older is None
-        self.put(entry, None if empty else _pack(record))
+        """Keep a record, an empty one only where an older form would be migrated again without it.
+
+        Records are looked up, and never walked like what `put` notes.
+        """
+        empty = record.count(None) == len(record) and self.form.older is None
+        self.changes[entry] = None if empty else _pack(record)
 
     def _migrate(self, older: Form) -> None:
         """Turn what the key at hand has in the older form into the form of today."""
@@ -114,6 +118,10 @@ class GroupState:
 
     def read(self, name: str) -> Any:
         """Give a value, or the view of a list or map."""
+        plain = self.form.plain.get(name)
+        if plain is not None:
+            item = self._record[plain[0]]
+            return plain[1].default if item is None else plain[2].unpack(item)
         at = self.form.index[name]
         field = self.form.fields[at]
         if field.kind == "value":
@@ -125,12 +133,17 @@ class GroupState:
 
     def write(self, name: str, value: Any) -> None:
         """Set a value, or replace a whole list or map; `None` removes it."""
+        plain = self.form.plain.get(name)
+        if plain is not None:
+            self._record[plain[0]] = plain[2].checked(value)
+            self._dirty = True
+            return
         at = self.form.index[name]
         field = self.form.fields[at]
         if field.kind == "value":
             item = self.form.wires[at].checked(value)
             if field.ttl and item is not None:
-                item = (item, self.expiry(at, self.form.record(self._key)))
+                item = (item, self.expiry(at, self._entry))
             self.set_item(at, item)
         elif field.kind == "list":
             ListView(self, at).replace(() if value is None else value)
@@ -280,119 +293,3 @@ def migrated(form: Form, reader: Reader) -> Iterator[tuple[bytes, bytes]]:
         state.bind(key)
         state.release()
         yield from ((entry, value) for entry, value in sorted(state.changes.items()) if value is not None)
-
-
-class _View:
-    """The entries of one list or map of the key at hand; they are kept apart from the record."""
-
-    def __init__(self, state: GroupState, at: int) -> None:
-        self._state, self._at = state, at
-        self._wire = state.form.wires[at]
-        self._prefix = field_prefix(state.form.number(at), state.key)
-
-    def _entries(self) -> Iterator[tuple[bytes, Any]]:
-        for entry, stored in self._state.scan(self._prefix, after(self._prefix)):
-            value, expiry = _unpack(stored)
-            if not expiry or expiry > self._state.now:
-                yield entry, value
-
-    def _put(self, entry: bytes, value: Any) -> None:
-        packed = self._wire.checked(value)
-        self._state.put(entry, _pack((packed, self._state.expiry(self._at, entry))))
-
-    def _out(self, packed: Any) -> Any:
-        return None if packed is None else self._wire.unpack(packed)
-
-    def clear(self) -> None:
-        """Remove everything."""
-        for entry, _ in list(self._state.scan(self._prefix, after(self._prefix))):
-            self._state.put(entry, None)
-
-
-class ListView(_View):
-    """The list of the key at hand."""
-
-    def append(self, value: Any) -> None:
-        """Add an element at the end."""
-        size = self._state.item(self._at) or 0
-        self._put(self._prefix + size.to_bytes(4, "big"), value)
-        self._state.set_item(self._at, size + 1)
-
-    def extend(self, values: Iterable[Any]) -> None:
-        """Add elements at the end."""
-        for value in values:
-            self.append(value)
-
-    def clear(self) -> None:
-        """Remove everything."""
-        super().clear()
-        self._state.set_item(self._at, None)
-
-    def replace(self, values: Iterable[Any]) -> None:
-        """Make the list hold just these."""
-        kept = list(values)
-        self.clear()
-        self.extend(kept)
-
-    def __iter__(self) -> Iterator[Any]:
-        return (self._out(value) for _, value in self._entries())
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self._entries())
-
-    def __getitem__(self, index: Any) -> Any:
-        return list(self)[index]
-
-    def __bool__(self) -> bool:
-        return next(self._entries(), None) is not None
-
-    def __eq__(self, other: object) -> bool:
-        return list(self) == (list(other) if isinstance(other, (ListView, list, tuple)) else other)
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __repr__(self) -> str:
-        return repr(list(self))
-
-
-class MapView(_View, MutableMapping[Any, Any]):
-    """The map of the key at hand; iterates in the order of its encoded keys, the same in every replay."""
-
-    def _entry(self, key: Any) -> bytes:
-        wire = self._state.form.key_wires[self._at]
-        assert wire is not None
-        return self._prefix + _pack(wire.key(key))
-
-    def __getitem__(self, key: Any) -> Any:
-        stored = self._state.get(self._entry(key))
-        if stored is not None:
-            value, expiry = _unpack(stored)
-            if not expiry or expiry > self._state.now:
-                return self._out(value)
-        raise KeyError(key)
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        self._put(self._entry(key), value)
-
-    def __delitem__(self, key: Any) -> None:
-        self[key]
-        self._state.put(self._entry(key), None)
-
-    def __iter__(self) -> Iterator[Any]:
-        wire = self._state.form.key_wires[self._at]
-        assert wire is not None
-        unpack: Callable[[Any], Any] = wire.unpack
-        for entry, _ in list(self._entries()):
-            yield unpack(_unpack(entry[len(self._prefix) :]))
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self._entries())
-
-    def replace(self, entries: Any) -> None:
-        """Make the map hold just these."""
-        kept = dict(entries)
-        self.clear()
-        self.update(kept)
-
-    def __repr__(self) -> str:
-        return repr(dict(self))

@@ -58,12 +58,15 @@ def _integer(bits: int) -> Callable[[Any], int]:
     low, high = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
 
     def pack(value: Any) -> int:
-        if isinstance(value, bool) or not hasattr(value, "__index__"):
+        if type(value) is int:
+            number = value
+        elif isinstance(value, bool) or not hasattr(value, "__index__"):
             raise TypeError("a whole number is needed")
-        number = value.__index__()
+        else:
+            number = int(value.__index__())
         if not low <= number <= high:
             raise ValueError(f"it lies outside {bits} bits")
-        return int(number)
+        return number
 
     return pack
 
