@@ -23,6 +23,7 @@ from midstream.events import Exchanging
 from midstream.failures import explained
 from midstream.feeds import HEARTBEAT, Feed, committed, first_line, fitted, grown, shortened, tags
 from midstream.plan import Plan, Source
+from midstream.sessions import FILE_MANAGER, PLAIN_FILES
 from midstream.sources import tagged
 from midstream.sources.given import is_bounded, made, streams_of
 from midstream.triggers import Trigger
@@ -231,7 +232,8 @@ class Query:
             writer = writer.trigger(availableNow=True)
         else:
             writer = writer.trigger(processingTime=f"{shape.interval // 1000} milliseconds")
-        self.current = writer.start()
+        with plain_files(engine.spark) if journal.storage.is_local else contextlib.nullcontext():
+            self.current = writer.start()
         engine.listener(Exchanging("started"))
         self._shape = replace(shape, sources=frozenset(tags(feeds)))
 
@@ -239,6 +241,19 @@ class Query:
         """Delete what Spark keeps of sources, by their numbers in its offset log."""
         for line in range(first, end):
             self._engine.journal.storage.delete(f"{layout.SPARK}/sources/{line}")
+
+
+@contextlib.contextmanager
+def plain_files(spark: SparkSession) -> Iterator[None]:
+    """Let a query that starts meanwhile write its logs as `PLAIN_FILES` does, unless the user has chosen a manager."""
+    chosen = spark.conf.get(FILE_MANAGER, None)
+    if chosen is None:
+        spark.conf.set(FILE_MANAGER, PLAIN_FILES)  # the query keeps a copy of the session as it is now
+    try:
+        yield
+    finally:
+        if chosen is None:
+            spark.conf.unset(FILE_MANAGER)
 
 
 @contextlib.contextmanager

@@ -11,6 +11,11 @@ from midstream.java import require_java
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# How Spark writes its logs of a query. By default it uses Hadoop's `FileContext`, which on a local disk, without
+# Hadoop's native library, runs ten processes (`chmod`, `readlink`) for each file, three files an epoch; this runs two.
+FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
+PLAIN_FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+
 
 def local_session(name: str = "midstream", *, cores: int | None = None, memory: str = "2g") -> SparkSession:
     """Start Spark in this process: all cores, tasks that may be retried, loopback only, quiet.
@@ -31,6 +36,7 @@ def local_session(name: str = "midstream", *, cores: int | None = None, memory: 
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.python.sql.dataFrameDebugging.enabled", "false")
         .config("spark.python.unix.domain.socket.enabled", "true")  # over TCP every Python task waits 40 ms for an ACK
+        .config(FILE_MANAGER, PLAIN_FILES)
         .config("spark.log.level", "ERROR")
         .getOrCreate()
     )

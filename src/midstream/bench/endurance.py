@@ -47,6 +47,7 @@ def run(
     at_least_one(modifications=modifications, rows=rows)
     found: list[dict[str, int]] = []
     with workbench() as bench, bench.scratch("endurance") as directory:
+        bench.spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", "300")  # else these grow
         flow = ms.Flow("bench")
         stream = flow.source("rows", Rows(_KEYS).stream(bench.spark, rows)).transform("all", _above(0))
         declared(stream).sink("out", ms.sinks.noop())
