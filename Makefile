@@ -43,6 +43,7 @@ bench: $(DEV)  ## measure throughput, epochs, modifications, ingest and rescalin
 	@$(WITH_JAVA) $(BIN)/midstream bench throughput --json bench-results/throughput.json \
 	  && $(BIN)/midstream bench epoch --json bench-results/epoch.json \
 	  && $(BIN)/midstream bench modify --json bench-results/modify.json \
+	  && $(BIN)/midstream bench endurance --json bench-results/endurance.json \
 	  && $(BIN)/midstream bench ingest --json bench-results/ingest.json \
 	  && $(BIN)/midstream bench rescale --json bench-results/rescale.json --picture bench-results/rescale.png
 

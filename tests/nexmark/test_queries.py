@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -84,14 +85,17 @@ def test_results_do_not_depend_on_how_the_stream_is_cut(
 def test_a_query_that_is_rescaled_and_whose_code_is_replaced_gives_the_same(
     query: str, spark: SparkSession, data: Any, tmp_path: Path
 ) -> None:
-    run, jobs, asked = one(query, tmp_path, order=OUT_OF_ORDER, rows_per_epoch=200), list[ms.Job](), list[int]()
+    run, jobs = one(query, tmp_path, order=OUT_OF_ORDER, rows_per_epoch=600), list[ms.Job]()
+    known = threading.Event()
 
     def listen(event: Event) -> None:
-        if isinstance(event, Progress) and jobs and not asked:
-            asked.append(event.epoch)
-            jobs[0].modify(ms.rescale(slots=3), *replaced(jobs[0]))
+        if isinstance(event, Progress) and event.epoch == 1:
+            known.wait()
+            modification = jobs[0].modify(ms.rescale(slots=3), *replaced(jobs[0]))
+            modification.reached(ms.Phase.ARMED, 120)
 
     jobs.append(run.start(spark, listen))
+    known.set()
     jobs[0].await_termination()
     (modification,) = jobs[0].modifications
     assert modification.phase is ms.Phase.COMPLETED, modification.status
@@ -113,10 +117,10 @@ def replaced(job: ms.Job) -> list[Any]:
 def test_a_query_that_is_killed_goes_on_where_it_was(
     query: str, spark: SparkSession, data: Any, tmp_path: Path
 ) -> None:
-    run = one(query, tmp_path, rows_per_epoch=200)
+    run = one(query, tmp_path, rows_per_epoch=400)
     command = [
         sys.executable, "-m", "midstream.cli", "nexmark", "run", query, "--out", str(run.out),
-        "--checkpoint", str(run.checkpoint), "--events", str(run.events), "--seed", "1", "--rows-per-epoch", "200",
+        "--checkpoint", str(run.checkpoint), "--events", str(run.events), "--seed", "1", "--rows-per-epoch", "400",
         "--events-per-second", "100",
     ]  # fmt: skip
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
