@@ -157,8 +157,8 @@ class BoundedJoin(JoinFunction):
                 if ctx.watermark is None or deadline > micros_of(ctx.watermark):
                     deadlines.append(deadline)
                     continue
-                for row in kept[side].drop(time):
-                    if row["matched"] is False and self._keeps(side):
+                for row in kept[side].drop(time, look=self._keeps(side)):
+                    if row["matched"] is False:
                         yield self._alone(key, side, row["row"])
             kept[side].write()
         if deadlines:
@@ -195,6 +195,7 @@ class _Kept:
         self._times: list[int] | None = None
         self._rows: dict[int, list[dict[str, Any]]] = {}  # event time -> its rows, where they were looked at
         self.changed: set[int] = set()
+        self._new: set[int] = set()  # event times that nothing is stored of
 
     @property
     def times(self) -> list[int]:
@@ -221,9 +222,9 @@ class _Kept:
         rows.append({"row": row, "matched": matched})
         self.changed.add(time)
 
-    def drop(self, time: int) -> list[dict[str, Any]]:
-        """Keep the rows of a time no longer, and give them."""
-        rows = self._at(time)
+    def drop(self, time: int, *, look: bool) -> list[dict[str, Any]]:
+        """Keep the rows of a time no longer, and give them, if they are to be looked at."""
+        rows = self._at(time) if look else []
         self._rows[time] = []
         self.changed.add(time)
         return rows
@@ -233,12 +234,15 @@ class _Kept:
         for time in sorted(self.changed):
             if self._rows[time]:
                 self._stored[moment_of(time)] = self._rows[time]
-            else:
-                self._stored.pop(moment_of(time), None)
+            elif time not in self._new:
+                self._stored.discard(moment_of(time))
 
     def _at(self, time: int) -> list[dict[str, Any]]:
         if time not in self._rows:
-            self._rows[time] = self._stored.get(moment_of(time), [])
+            stored = self._stored.get(moment_of(time))
+            if stored is None:
+                self._new.add(time)
+            self._rows[time] = stored or []
         return self._rows[time]
 
 

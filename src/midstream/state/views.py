@@ -111,6 +111,10 @@ class MapView(_View, MutableMapping[Any, Any]):
         self[key]
         self._state.put(self._entry(key), None)
 
+    def discard(self, key: Any) -> None:
+        """Remove an entry that may be there, without looking."""
+        self._state.put(self._entry(key), None)
+
     def __iter__(self) -> Iterator[Any]:
         wire = self._state.form.key_wires[self._at]
         assert wire is not None
