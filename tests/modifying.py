@@ -176,7 +176,7 @@ def one_by_one(kind: str, cut: int | None, last: int) -> Files:
 
 
 def files_read(root: str) -> Files:
-    """Which files each epoch has, by Spark's offset log: it may put what a dead driver had noticed into one epoch."""
+    """Which files each epoch has, by Spark's offset log: a query may put what the one before had noticed into one."""
     found: Files = []
     before = [-1, -1]
     for epoch in range(len([name for name in os.listdir(f"{root}/checkpoint/spark/offsets") if name.isdigit()])):

@@ -103,7 +103,9 @@ def source_files() -> set[str]:
     package = ROOT / "src" / "midstream"
     own = {name for file in package.rglob("*.py") for name in (str(file.relative_to(package)), file.name)}
     return own | {
-        str(file.relative_to(ROOT)) for part in ("src", "tests", "examples") for file in (ROOT / part).rglob("*.py")
+        str(file.relative_to(ROOT))
+        for part in ("src", "tests", "examples", "tools")
+        for file in (ROOT / part).rglob("*.py")
     }
 
 

@@ -261,6 +261,7 @@ def test_changed_offsets_are_refused(spark: SparkSession, tmp_path: Path) -> Non
     (tmp_path / "checkpoint" / "spark" / "commits" / "1").unlink()
     log = tmp_path / "checkpoint" / "spark" / "offsets" / "1"
     assert '{"logOffset":1}' in log.read_text()
+    (log.parent / ".1.crc").unlink()  # with it Spark itself would refuse the file
     log.write_text(log.read_text().replace('{"logOffset":1}', '{"logOffset":0}'))
     job = workload.start(spark, root)
     with pytest.raises(ms.CheckpointError, match="epoch 1 was committed with the source offsets"):
