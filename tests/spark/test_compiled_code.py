@@ -13,7 +13,7 @@ from midstream.live import Live
 
 SCHEMA = "key long, at timestamp"
 START = datetime(2026, 1, 1)
-WARM = 4  # epochs in which the plan of an epoch may still change: fewer keys than rows, no marker rows
+WARM = 4  # epochs in which the plan of an epoch may still change: fewer keys than rows, with marker rows or without
 
 
 def rows_of(epoch: int) -> list[tuple[int, datetime]]:
@@ -46,6 +46,8 @@ def test_later_epochs_are_run_by_code_that_is_compiled_already(
     compiled = []  # how often Spark has compiled something, after each epoch
     with Live(spark, lambda flow, rows: build(rows).sink("out", ms.sinks.noop()), rows=SCHEMA) as live:
         for epoch in range(8):
+            if epoch == WARM - 2:
+                live.next_epoch()  # without rows: those of the next one have marker rows beside them
             live.feed("rows", rows_of(epoch))
             compiled.append(metrics.METRIC_COMPILATION_TIME().getCount())
     assert compiled[WARM] == compiled[-1], compiled
