@@ -32,19 +32,21 @@ GAPS = [
     "after Submitted", f"after journal {AT}",
 ]  # fmt: skip
 SHORT = list(zip(KINDS, [*GAPS[6:], *GAPS[:6]], strict=True))
-DRIVERS = {
+HALVES = {
     "one half": [*SHORT[::2], ("add source", "after stopped")],
     "the other": [*SHORT[1::2], ("add source", "after offsets")],
+}
+WHOLE = {
     **{point: [(kind, point) for kind in KINDS] for point in POINTS},
     "exchange": [("add source", point) for point in EXCHANGE],
 }
 
 
-@pytest.mark.parametrize("driver", [name if "half" in name or "other" in name else slow(name) for name in DRIVERS])
+@pytest.mark.parametrize("driver", [*HALVES, *map(slow, WHOLE)])
 def test_a_driver_killed_while_it_modifies_its_jobs_loses_and_repeats_nothing(
     spark: SparkSession, tmp_path: Path, driver: str
 ) -> None:
-    cases = DRIVERS[driver]
+    cases = (HALVES | WHOLE)[driver]
     for dead, (kind, point) in zip(killed("tests.modifying", tmp_path, cases), cases, strict=True):
         assert dead.arrived == point, "the fault must have fired"
         job = Modified(spark, dead.root, kind, steps=[]).run(on_drift="keep")

@@ -126,9 +126,8 @@ class GroupState:
         field = self.form.fields[at]
         if field.kind == "value":
             item = self._record[at]
-            if field.ttl and item is not None:
-                item = item[0] if item[1] > self.now else None
-            return field.default if item is None else self.form.wires[at].unpack(item)
+            is_there = item is not None and item[1] > self.now
+            return self.form.wires[at].unpack(item[0]) if is_there else field.default
         return ListView(self, at) if field.kind == "list" else MapView(self, at)
 
     def write(self, name: str, value: Any) -> None:
@@ -142,9 +141,7 @@ class GroupState:
         field = self.form.fields[at]
         if field.kind == "value":
             item = self.form.wires[at].checked(value)
-            if field.ttl and item is not None:
-                item = (item, self.expiry(at, self._entry))
-            self.set_item(at, item)
+            self.set_item(at, None if item is None else (item, self.expiry(at, self._entry)))
         elif field.kind == "list":
             ListView(self, at).replace(() if value is None else value)
         else:
