@@ -20,6 +20,8 @@ from midstream.aggregate_task import AggregateTask
 from midstream.aggregates import START, Compiled, quote
 from midstream.code import Code
 from midstream.function_task import BROADCAST, ORDER, TIE, FunctionTask, Told
+from midstream.join_rules import Join
+from midstream.join_task import JoinTask
 from midstream.regimes import Regime, pane_sql
 from midstream.resolve import LATE_REASON, Keyed, Resolved, arrow_schema, hashed
 from midstream.routing import Routing
@@ -224,15 +226,17 @@ class Dataflow:
             if operator.told is not None:
                 columns[BROADCAST] = "null"
                 told = self._told(operator.told, operator.told_by, keyed, run.routing)
-            task = FunctionTask(
-                **common,
-                code=operator.code,
-                stages=keyed.stages,
-                order_by=operator.order_by,
-                key_schema=_serialised(arrow_schema(keyed.keys)),
-                event_time=keyed.event_time,
-                shared=keyed.shared,
-                told=None if operator.told is None else Told(operator.told_by, keyed.told_time),
+            common |= {"code": operator.code, "stages": keyed.stages, "order_by": operator.order_by}
+            task = (
+                JoinTask(**common)
+                if isinstance(code.load(operator.code), Join)
+                else FunctionTask(
+                    **common,
+                    key_schema=_serialised(arrow_schema(keyed.keys)),
+                    event_time=keyed.event_time,
+                    shared=keyed.shared,
+                    told=None if operator.told is None else Told(operator.told_by, keyed.told_time),
+                )
             )
         query = _placement(rows, operator, keyed, run, columns, told, combine=combine, markers=markers)
         return self.spark.sql(query).mapInArrow(task, self.resolved.schemas[operator.id])

@@ -342,6 +342,7 @@ class Engine:
             rows = resolved.plan.tuning.rows_per_arrow_batch or self.settings.rows_per_arrow_batch
             session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(rows))
             session.conf.set("spark.sql.adaptive.enabled", "false")
+            session.conf.set("spark.sql.inMemoryColumnarStorage.compressed", "false")  # what is kept lasts an epoch
             self._configured = (session, resolved.plan.version)
 
     def _publish(self, commit: Commit) -> None:

@@ -294,7 +294,8 @@ class KeyedStream:
         Args:
             id: of the operator that keeps the state; `id.left`, `id.right` and `id.rows` prepare its rows.
             other: the right side, in the same flow.
-            how: "inner", "left", "right" or "full".
+            how: "inner", "left", "right", "full"; "semi" or "anti": the rows of the left, without columns of the right,
+                that have a match, or have none.
             within: `ms.between(lower, upper)`: right time less left time; `ms.tumbling(size)`: both in one window.
                 Both sides need `with_watermark`. Without it every pair comes out, however far apart.
             ttl: where there is no `within`: how long a row is kept, by the clock of the epochs; else for ever.

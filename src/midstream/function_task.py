@@ -55,7 +55,7 @@ class Told:
         once = rows.column(BROADCAST).filter(pa.array(groups == groups.min()))
         found = pa.RecordBatch.from_struct_array(once)
         names = _names(found)
-        ordered = found.take(pa.array(_sorting(found, self.order_by)))
+        ordered = found.take(pa.array(in_order(found, self.order_by)))
         return _Heard(list(_as_tuples(ordered)), names.index(self.event_time) if self.event_time in names else None)
 
 
@@ -98,7 +98,7 @@ class FunctionTask(SlotTask):
             hearing = frozenset(groups[is_told].tolist())
             heard = self.told.heard(rows.filter(pa.array(is_told)), groups[is_told])
             rows, groups = rows.filter(pa.array(~is_told)), groups[~is_told]
-        sorting = _sorting(rows, self.order_by)
+        sorting = in_order(rows, self.order_by)
         names = _names(rows)
         time_at = names.index(self.event_time) if self.event_time in names else None
         rows, groups = rows.take(pa.array(sorting)), groups[sorting]
@@ -178,7 +178,8 @@ class FunctionTask(SlotTask):
         return Context(epoch.epoch, moment_of(epoch.clock), watermark, seed, state, time_at)
 
 
-def _sorting(rows: pa.RecordBatch, order_by: tuple[str, ...]) -> npt.NDArray[np.intp]:
+def in_order(rows: pa.RecordBatch, order_by: tuple[str, ...]) -> npt.NDArray[np.intp]:
+    """Give the numbers of rows in the order in which they count: by some columns or event time, then by a hash."""
     if order_by:
         table = pa.Table.from_batches([rows])
         keys = [(name, "ascending") for name in (*order_by, TIE)]

@@ -4,12 +4,12 @@
                                      ├── j.rows (union) ── j (process, with the state of both sides)
     payments ─ j.right (transform) ──┘
 
-Each transform gives the rows of its side one common form, see `join_function`.
+Each transform gives the rows of its side one common form, see `join_rules`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -20,7 +20,7 @@ from midstream.ddl import ddl, struct
 from midstream.durations import Duration, micros, signed_micros
 from midstream.errors import PlanError
 from midstream.flow import Flow, KeyedStream, Stream
-from midstream.join_function import LEFT, RIGHT, BoundedJoin, JoinFunction, UnboundedJoin
+from midstream.join_rules import ALONE, HALVES, KINDS, LEFT, RIGHT, BoundedJoin, Join, UnboundedJoin
 from midstream.resolve import arrow_schema, worked_out
 from midstream.state.wire import Wire
 from midstream.windows import Window
@@ -28,7 +28,6 @@ from midstream.windows import Window
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_HOW = ("inner", "left", "right", "full")
 _OWN = ("_side", "_time", "_left", "_right")  # columns of the common form, besides the key
 _STAND_IN = ("_row", "boolean")  # what is kept of a row that is nothing but its key
 
@@ -66,6 +65,8 @@ def join(
     """Add the operators of a join to the flow; see `KeyedStream.join`."""
     _check(id, left, right, how, within, ttl)
     sides = _resolved(id, left), _resolved(id, right)
+    if how in HALVES:
+        sides = sides[0], replace(sides[1], others=())
     _check_columns(id, *sides)
     if within is not None:
         for side, what in zip(sides, (LEFT, RIGHT), strict=True):
@@ -120,7 +121,7 @@ class _Form:
             time=side.time if timed else None,
             columns=tuple(name for name, _ in side.others),
             types=(sides[0].type, sides[1].type),
-            needs_key=how not in (what, "full"),
+            needs_key=how not in ALONE[what],
         )
 
     def __call__(self, rows: DataFrame) -> DataFrame:
@@ -150,8 +151,8 @@ def _check(
 ) -> None:
     if not isinstance(right, KeyedStream):
         raise PlanError(f"join {id!r} needs a keyed stream to join with: write other.key_by(...)")
-    if how not in _HOW:
-        raise PlanError(f"join {id!r}: how is 'inner', 'left', 'right' or 'full', not {how!r}")
+    if how not in KINDS:
+        raise PlanError(f"join {id!r}: how is one of {', '.join(KINDS)}, not {how!r}")
     fits = isinstance(within, Between) or (isinstance(within, Window) and within.is_tumbling)
     if within is not None and not fits:
         raise PlanError(f"join {id!r}: within is ms.between(lower, upper) or ms.tumbling(size), not {within!r}")
@@ -214,16 +215,14 @@ def _check_columns(id: str, left: _Side, right: _Side) -> None:
         seen.add(name.lower())
 
 
-def _function(
-    sides: tuple[_Side, _Side], how: str, within: Between | Window | None, ttl: Duration | None
-) -> JoinFunction:
-    keys, widths = len(sides[0].keys), (len(sides[0].others), len(sides[1].others))
+def _function(sides: tuple[_Side, _Side], how: str, within: Between | Window | None, ttl: Duration | None) -> Join:
+    widths = len(sides[0].others), len(sides[1].others)
     types = sides[0].type, sides[1].type
     if within is None:
-        return UnboundedJoin(keys=keys, widths=widths, types=types, ttl=0 if ttl is None else micros(ttl))
+        return UnboundedJoin(widths=widths, types=types, ttl=0 if ttl is None else micros(ttl))
     if isinstance(within, Window):
-        return BoundedJoin(keys=keys, widths=widths, types=types, how=how, size=within.size)
-    return BoundedJoin(keys=keys, widths=widths, types=types, how=how, lower=within.lower, upper=within.upper)
+        return BoundedJoin(widths=widths, types=types, how=how, size=within.size)
+    return BoundedJoin(widths=widths, types=types, how=how, lower=within.lower, upper=within.upper)
 
 
 def _output(left: _Side, right: _Side) -> tuple[tuple[str, str], ...]:

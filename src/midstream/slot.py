@@ -7,9 +7,11 @@ committed. This file is what both kinds of keyed operator share; they fill in `W
 
 from __future__ import annotations
 
+import gc
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 import msgspec
@@ -28,6 +30,7 @@ from midstream.state.keys import KeyCodec
 from midstream.storage import Storage
 
 SLOT, GROUP = "_slot", "_group"
+_ALLOCATIONS = 200_000  # of objects, before Python looks for garbage
 MARKER = -1  # the group of the row that carries a slot's identity
 
 
@@ -88,6 +91,17 @@ class Work:
             self.cache.pending.setdefault(group, {}).update(changes)
 
 
+@contextmanager
+def _few_collections() -> Iterator[None]:
+    """Let Python look for garbage in cycles less often: an epoch makes many small objects, and hardly any cycles."""
+    before = gc.get_threshold()
+    gc.set_threshold(_ALLOCATIONS, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
+
 @dataclass(frozen=True)
 class SlotTask(ABC):
     """The function that Spark runs over the rows of a slot; it is pickled into the job."""
@@ -107,8 +121,12 @@ class SlotTask(ABC):
         """Run the slot's epoch."""
         started = time.perf_counter()
         received = [batch for batch in batches if batch.num_rows]
-        if not received:
-            return
+        if received:
+            with _few_collections():
+                output = self._run(received, started)
+            yield from output
+
+    def _run(self, received: list[pa.RecordBatch], started: float) -> list[pa.RecordBatch]:
         rows = pa.Table.from_batches(received).combine_chunks().to_batches(max_chunksize=1 << 31)[0]
         found = np.unique(rows.column(SLOT).to_numpy())
         groups = rows.column(GROUP).to_numpy()
@@ -121,7 +139,7 @@ class SlotTask(ABC):
         work = Work(self.routing.tokens.index(int(found[0])), cache)
         mine = frozenset(self.routing.groups_of(work.slot))
         if not mine and not self._moves.concerns(work.slot):
-            return
+            return []
         work.report = Report(operator=self.operator, slot=work.slot, place=place.here() if self.head.apart else "")
         work.report.watermark, work.report.latest = self.epoch.watermark, self.latest(rows)
         work._clock = started
@@ -144,7 +162,7 @@ class SlotTask(ABC):
         work.report.accessed, work.report.restored = cache.accessed, cache.restored
         work.report.copied, work.report.sizes = budget.copied, cache.sizes
         work.log.write(Storage(self.head.checkpoint), self.directory, work.report, content=self.comparable)
-        yield from output
+        return output
 
     def _beside_another(
         self, work: Work, rows: pa.RecordBatch, groups: npt.NDArray[np.int32], mine: frozenset[int]

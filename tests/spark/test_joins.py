@@ -63,6 +63,8 @@ def nested_loops(kind: str, how: str) -> Counter[Row]:
             return True
         return left[3] is not None and right[3] is not None and RELATED[kind](left[3], right[3])
 
+    if how in ("semi", "anti"):
+        return Counter(left for left in LEFT if any(match(left, right) for right in RIGHT) == (how == "semi"))
     found = Counter((*left, *right[2:]) for left in LEFT for right in RIGHT if match(left, right))
     if how in ("left", "full"):
         found.update((*left, None, None) for left in LEFT if not any(match(left, right) for right in RIGHT))
@@ -104,7 +106,7 @@ def joining(*joins: tuple[str, str], slots: int) -> Callable[..., None]:
 
 
 FULL = (("interval", "full"), ("window", "full"), ("unbounded", "inner"))
-OTHERS = tuple((kind, how) for kind in WITHIN for how in ("inner", "left", "right"))
+OTHERS = tuple((kind, how) for kind in WITHIN for how in ("inner", "left", "right", "semi", "anti"))
 
 
 def check(result: testing.Result, *joins: tuple[str, str]) -> None:
@@ -127,7 +129,7 @@ def test_joins_give_what_nested_loops_give_however_the_stream_is_cut(
     check(testing.run(spark, joining(*FULL, slots=slots), end_of_input=True, state=True, **inputs), *FULL)
 
 
-def test_inner_left_and_right_joins_do_too_and_survive_a_crash(spark: SparkSession) -> None:
+def test_the_other_kinds_do_too_and_survive_a_crash(spark: SparkSession) -> None:
     before, after = in_epochs(LEFT, 2)
     inputs = {
         "orders": batches(ORDERS, before, Crash(), after),
@@ -159,11 +161,11 @@ def test_a_row_without_a_match_comes_out_when_the_watermark_proves_it_and_its_st
     # epoch 2 has the watermark 10: a payment of customer 2 at 10 is not late yet; epoch 3 has 11
     assert late[0] == [(1, datetime(2026, 1, 1), datetime(2026, 1, 1, 0, 0, 5))]
     assert late == {0: late[0], 3: [(2, datetime(2026, 1, 1), None)]}
-    assert {row.customer for row in result.state["j"]["map-left"]} == {3}
-    assert {row.customer for row in result.state["j"]["map-right"]} == {9}
+    assert {row.customer for row in result.state["j"]["list-left"]} == {3}
+    assert {row.customer for row in result.state["j"]["list-right"]} == {9}
     assert {row.customer for row in result.state["j"]["timers"]} == {3, 9}
-    [kept] = [row.value for row in result.state["j"]["map-left"] if row.map_key == datetime(2026, 1, 1, 0, 0, 10)]
-    assert [(row.row.ts, row.matched) for row in kept] == [(datetime(2026, 1, 1, 0, 0, 10), False)]
+    [kept] = [row.value for row in result.state["j"]["list-left"] if row.value.time == datetime(2026, 1, 1, 0, 0, 10)]
+    assert (kept.row.ts, kept.matched) == (datetime(2026, 1, 1, 0, 0, 10), False)
 
 
 def test_a_join_keeps_every_type_of_column_and_joins_a_join(spark: SparkSession) -> None:
@@ -274,7 +276,7 @@ def flow(spark: SparkSession, tmp_path: Any) -> ms.Flow:
 @pytest.mark.parametrize(
     ("left", "right", "options", "message"),
     [
-        ("customer", "payer", {"how": "outer"}, "'inner', 'left', 'right' or 'full', not 'outer'"),
+        ("customer", "payer", {"how": "outer"}, "inner, left, right, full, semi, anti, not 'outer'"),
         ("customer", "payer", {"how": "left"}, "never proof that a row has no match.*ms.between"),
         ("customer", "payer", {"within": "1 hour"}, "within is ms.between"),
         ("customer", "payer", {"within": ms.tumbling(1), "ttl": 1}, "ttl= is for joins without within="),

@@ -14,7 +14,7 @@ from midstream.count_windows import CountWindows, Part
 from midstream.errors import PlanError
 from midstream.state.wire import moment_of
 from midstream.windows import END_OF_TIME, CountWindow, count_window
-from tests.unit.test_join_function import Runner
+from tests.function_runner import Runner
 
 PARTS = (
     Part("count", None, "bigint", "bigint"),

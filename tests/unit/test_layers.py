@@ -25,7 +25,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "engine attempt briefing placement places anchor shadow records reporting rehearsal validation savepoint",
         (
             "dataflow resolve per_epoch watermarks deadline housekeeping failures slot "
-            "aggregate_task window_task session_task function_task join_function"
+            "aggregate_task window_task session_task function_task join_rules join_kept join_task"
         ),
         "state place ddl sinks sources journal storage metrics aggregation retention",
         "coordinator modification feeds",

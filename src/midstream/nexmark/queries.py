@@ -109,14 +109,16 @@ def q7(events: Events) -> ms.Stream:
 def q8(events: Events) -> ms.Stream:
     """Who joined and sold in the same window."""
     size = events.size
-    sold = events.auctions("seller").transform("sold", lambda df: df.selectExpr("seller", "ts as sold"))
     joined = events.persons("id", "name")
     new = joined.key_by("id").join(
-        "new", sold.with_watermark("sold", events.delay).key_by("seller"), within=ms.tumbling(size), slots=events.slots
+        "new",
+        events.auctions("seller").key_by("seller"),
+        how="semi",
+        within=ms.tumbling(size),
+        slots=events.slots,
     )
-    once = new.with_watermark("ts", events.delay).deduplicate("once", "id", "ts", within=size)
     start = f"timestamp_micros(unix_micros(ts) - pmod(unix_micros(ts), {round(size * 1e6)}L)) as window_start"
-    return once.transform("q8", lambda df: df.selectExpr("id", "name", start))
+    return new.transform("q8", lambda df: df.selectExpr("id", "name", start))
 
 
 QUERIES: dict[str, Callable[[Events], ms.Stream]] = {

@@ -52,6 +52,12 @@ def event_timer(micros: int, key: bytes) -> bytes:
     return bytes((EVENT,)) + deadline_bytes(micros) + key
 
 
+def expiry_note(moment: int, ttl: int, entry: bytes) -> bytes:
+    """The entry that says when to look whether another has expired: some time later, so that several share it."""
+    grain = max(ttl // 8, 1)
+    return bytes((EXPIRY,)) + deadline_bytes(-(-moment // grain) * grain) + entry
+
+
 def record_key(key: bytes) -> bytes:
     """The entry of a key's record."""
     return _RECORD + key

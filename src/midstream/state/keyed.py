@@ -24,6 +24,7 @@ from midstream.state.forms import (
     after,
     deadline_bytes,
     deadline_of,
+    expiry_note,
     field_prefix,
     split_field_entry,
 )
@@ -53,6 +54,11 @@ class GroupState:
         self._key, self._entry = b"", b""  # the key at hand, and where its record is
         self._record: list[Any] = []
         self._dirty = False
+        self._taken: dict[int, int] = {}  # kind of timer -> moment up to which they have been taken
+
+    def read_from(self, reader: Reader) -> None:
+        """Go on with another view of the same version of the store."""
+        self._reader = reader
 
     def prefetch(self, keys: list[bytes]) -> None:
         """Read the records of many keys at once."""
@@ -171,6 +177,13 @@ class GroupState:
             self._records[entry] = self._reader.get_many([entry])[0]
         return self._records[entry]
 
+    def get_many(self, entries: list[bytes]) -> list[bytes | None]:
+        """Look many entries up, changes first."""
+        found = self._reader.get_many(entries)
+        if not self.changes:
+            return found
+        return [self.changes.get(entry, stored) for entry, stored in zip(entries, found, strict=True)]
+
     def put(self, entry: bytes, value: bytes | None) -> None:
         """Change an entry; `None` deletes it."""
         self.changes[entry] = value
@@ -199,9 +212,8 @@ class GroupState:
         ttl = self.form.fields[at].ttl
         if not ttl:
             return 0
-        expiry, grain = self.now + ttl, max(ttl // 8, 1)
-        self.put(bytes((EXPIRY,)) + deadline_bytes(-(-expiry // grain) * grain) + entry, b"1")
-        return expiry
+        self.put(expiry_note(self.now + ttl, ttl, entry), b"1")
+        return self.now + ttl
 
     # --- timers and expiry ---
 
@@ -222,19 +234,25 @@ class GroupState:
         """Remove the timers that are due and give them with their keys: by time, then kind, then key."""
         due = []
         for kind, limit in (("event_time", watermark), ("processing_time", self.now)):
-            if limit is not None:
-                tag = bytes((_TIMERS[kind],))
-                for entry, _ in list(self.scan(tag, tag + deadline_bytes(limit + 1))):
-                    self.put(entry, None)
-                    due.append((deadline_of(entry), entry[0], entry[9:], kind))
+            entries = self.take_until(_TIMERS[kind], limit)
+            due += [(deadline_of(entry), entry[0], entry[9:], kind) for entry in entries]
         return [(key, Timer(kind, moment_of(at))) for at, _, key, kind in sorted(due)]
+
+    def take_until(self, tag: int, limit: int | None) -> list[bytes]:
+        """Remove the entries of one kind, of timers or of expiry, up to a moment, and give them."""
+        if limit is None:
+            return []
+        start = bytes((tag,))
+        entries = [entry for entry, _ in self.scan(start, start + deadline_bytes(limit + 1))]
+        self.changes.update(dict.fromkeys(entries))
+        self._places.setdefault(start, set()).update(entries)
+        self._taken[tag] = limit
+        return entries
 
     def expire(self) -> None:
         """Delete what has outlived its TTL."""
-        tag = bytes((EXPIRY,))
         shortened: set[tuple[int, bytes]] = set()  # lists that lost elements: field, key
-        for note, _ in list(self.scan(tag, tag + deadline_bytes(self.now + 1))):
-            self.put(note, None)
+        for note in self.take_until(EXPIRY, self.now):
             entry = note[9:]
             stored = self.get(entry)
             if stored is None:
@@ -267,9 +285,11 @@ class GroupState:
         return event, min(clock, default=None)
 
     def _first(self, tag: int) -> int | None:
-        for entry, _ in self.scan(bytes((tag,)), bytes((tag + 1,))):
-            return deadline_of(entry)
-        return None
+        start = bytes((tag,)) + (deadline_bytes(self._taken[tag] + 1) if tag in self._taken else b"")
+        changed = self._places.get(bytes((tag,)), ())
+        stored = (entry for entry, _ in self._reader.scan(start, bytes((tag + 1,))) if entry not in changed)
+        first = min((e for e in changed if self.changes[e] is not None), default=None), next(stored, None)
+        return min((deadline_of(entry) for entry in first if entry is not None), default=None)
 
 
 def migrated(form: Form, reader: Reader) -> Iterator[tuple[bytes, bytes]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
@@ -46,12 +46,37 @@ class Wire:
                 f"{self._what} is declared as {self.type}; {value!r} ({type(value).__name__}) does not fit: {error}"
             ) from None
 
+    def array(self, packed: Sequence[Any]) -> pa.Array:
+        """Turn stored forms into a column."""
+        plain = _stored_as(self.type)
+        if plain is None:
+            return pa.array([None if value is None else self.unpack(value) for value in packed], self.type)
+        return pa.array(packed, plain).cast(self.type)
+
+    def stored(self, column: pa.Array) -> list[Any]:
+        """Turn a column into stored forms."""
+        plain = _stored_as(self.type)
+        if plain is None:
+            return [None if value is None else self.pack(value) for value in column.to_pylist()]
+        return list(column.cast(plain).to_pylist())
+
     def key(self, value: Any) -> Any:
         """Turn the key of a map into its stored form: it must be there, and 0.0 and -0.0 are one."""
         if value is None:
             raise StateError(f"{self._what} cannot be None")
         packed = self.checked(value)
         return packed + 0.0 if isinstance(packed, float) else packed
+
+
+def _stored_as(type: pa.DataType) -> pa.DataType | None:
+    """The plain type whose values are what is stored; `None` for what is made of several."""
+    if pa.types.is_timestamp(type):
+        return pa.int64()
+    if pa.types.is_date32(type):
+        return pa.int32()
+    if pa.types.is_decimal(type):
+        return pa.string()
+    return None if pa.types.is_nested(type) else type
 
 
 def _integer(bits: int) -> Callable[[Any], int]:
