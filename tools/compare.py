@@ -21,6 +21,7 @@ from statistics import median
 OPERATORS = {"aggregate": "declared", "function": "per_key"}  # -> what builds it, in midstream.bench.contestants
 FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 NAMES = ("before", "after")
+Took = dict[str, list[float]]  # who -> seconds of each epoch
 
 
 def drive(directory: str, operator: str, rows: int) -> None:
@@ -98,8 +99,8 @@ class Driver:
         self._process.wait()
 
 
-def compare(before: Path, after: Path, operator: str, rows: int, pairs: int) -> str:
-    """Let epochs of both take turns, a third of them as warm-up."""
+def turns(before: Path, after: Path, operator: str, rows: int, pairs: int) -> tuple[Took, dict[str, float]]:
+    """Let epochs of both take turns, a third of them as warm-up; gives the seconds of each, and CPU per epoch."""
     with tempfile.TemporaryDirectory(prefix="midstream-compare-") as directory:
         drivers = {
             name: Driver(checkout.resolve(), f"{directory}/{name}", operator, rows)
@@ -112,7 +113,7 @@ def compare(before: Path, after: Path, operator: str, rows: int, pairs: int) -> 
                 for driver in drivers.values():
                     driver.epoch()
             cpu = {name: driver.cpu_seconds() for name, driver in drivers.items()}
-            took: dict[str, list[float]] = {name: [] for name in NAMES}
+            took: Took = {name: [] for name in NAMES}
             for number in range(pairs):
                 for name in NAMES if number % 2 else NAMES[::-1]:
                     took[name].append(drivers[name].epoch())
@@ -120,10 +121,26 @@ def compare(before: Path, after: Path, operator: str, rows: int, pairs: int) -> 
         finally:
             for driver in drivers.values():
                 driver.end()
+    return took, cpu
+
+
+def compare(before: Path, after: Path, operator: str, rows: int, pairs: int, rounds: int) -> str:
+    """Put the pairs of all rounds together: each has drivers of its own, since two JVMs are never quite alike."""
+    took: Took = {name: [] for name in NAMES}
+    cpu = dict.fromkeys(NAMES, 0.0)
+    for number in range(rounds):
+        order = (before, after) if number % 2 == 0 else (after, before)
+        names = NAMES if number % 2 == 0 else NAMES[::-1]
+        seconds, used = turns(*order, operator, rows, pairs)
+        for name, given in zip(names, NAMES, strict=True):
+            took[name] += seconds[given]
+            cpu[name] += used[given] / rounds
+        found = [b / a for a, b in zip(took["before"][-pairs:], took["after"][-pairs:], strict=True)]
+        print(f"round {number + 1} of {rounds}: {median(found):.3f}", flush=True)
     ratios = [b / a for a, b in zip(took["before"], took["after"], strict=True)]
-    drawn = sorted(median(random.choices(ratios, k=pairs)) for _ in range(2_000))
+    drawn = sorted(median(random.choices(ratios, k=len(ratios))) for _ in range(2_000))
     return (
-        f"{operator}, {rows:,} rows an epoch, {pairs} pairs: {1e3 * median(took['before']):,.0f} ms before, "
+        f"{operator}, {rows:,} rows an epoch, {len(ratios)} pairs: {1e3 * median(took['before']):,.0f} ms before, "
         f"{1e3 * median(took['after']):,.0f} ms after; ratio {median(ratios):.3f}, 95 % of {drawn[50]:.3f} to "
         f"{drawn[1949]:.3f}; CPU {1e3 * cpu['before']:,.0f} and {1e3 * cpu['after']:,.0f} ms an epoch"
     )
@@ -135,7 +152,8 @@ def main() -> None:
     parser.add_argument("checkouts", nargs="*", type=Path, metavar="CHECKOUT", help="the one before, the one after")
     parser.add_argument("--operator", choices=OPERATORS, default="aggregate")
     parser.add_argument("--rows", type=int, default=200_000, help="rows per epoch")
-    parser.add_argument("--pairs", type=int, default=100, help="epochs of each that count")
+    parser.add_argument("--pairs", type=int, default=100, help="epochs of each that count, in a round")
+    parser.add_argument("--rounds", type=int, default=1, help="how often both are started anew")
     parser.add_argument("--drive", metavar="DIRECTORY", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.drive:
@@ -144,7 +162,7 @@ def main() -> None:
         parser.error("name two checkouts: the one before and the one after")
     else:
         before, after = given.checkouts
-        print(compare(before, after, given.operator, given.rows, given.pairs))
+        print(compare(before, after, given.operator, given.rows, given.pairs, given.rounds))
 
 
 if __name__ == "__main__":

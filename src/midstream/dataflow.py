@@ -20,6 +20,7 @@ from midstream.aggregate_task import AggregateTask
 from midstream.aggregates import START, Compiled, quote
 from midstream.code import Code
 from midstream.function_task import BROADCAST, ORDER, TIE, FunctionTask, Told
+from midstream.garbage import seldom_looked_for
 from midstream.join_rules import Join
 from midstream.join_task import JoinTask
 from midstream.regimes import Regime, pane_sql
@@ -343,11 +344,12 @@ class ArrowTask:
         from midstream.errors import SchemaError
 
         schema = pa.ipc.read_schema(pa.py_buffer(self.schema))
-        for batch in code.load(self.code)(batches):
-            try:
-                yield batch.select(schema.names).cast(schema)
-            except (pa.ArrowException, KeyError, AttributeError) as error:
-                shown = getattr(batch, "schema", type(batch).__name__)
-                raise SchemaError(
-                    f"map_arrow {self.operator!r} gave {shown}, which does not fit its schema {schema}: {error}"
-                ) from None
+        with seldom_looked_for():
+            for batch in code.load(self.code)(batches):
+                try:
+                    yield batch.select(schema.names).cast(schema)
+                except (pa.ArrowException, KeyError, AttributeError) as error:
+                    shown = getattr(batch, "schema", type(batch).__name__)
+                    raise SchemaError(
+                        f"map_arrow {self.operator!r} gave {shown}, which does not fit its schema {schema}: {error}"
+                    ) from None

@@ -7,11 +7,9 @@ committed. This file is what both kinds of keyed operator share; they fill in `W
 
 from __future__ import annotations
 
-import gc
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 import msgspec
@@ -21,6 +19,7 @@ import pyarrow as pa
 
 from midstream import place
 from midstream.errors import StateError
+from midstream.garbage import seldom_looked_for
 from midstream.routing import Routing
 from midstream.state.backlog import Deferred, read_rows, write_rows
 from midstream.state.budget import Budget
@@ -30,7 +29,6 @@ from midstream.state.keys import KeyCodec
 from midstream.storage import Storage
 
 SLOT, GROUP = "_slot", "_group"
-_ALLOCATIONS = 200_000  # of objects, before Python looks for garbage
 MARKER = -1  # the group of the row that carries a slot's identity
 
 
@@ -91,17 +89,6 @@ class Work:
             self.cache.pending.setdefault(group, {}).update(changes)
 
 
-@contextmanager
-def _few_collections() -> Iterator[None]:
-    """Let Python look for garbage in cycles less often: an epoch makes many small objects, and hardly any cycles."""
-    before = gc.get_threshold()
-    gc.set_threshold(_ALLOCATIONS, *before[1:])
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
-
-
 @dataclass(frozen=True)
 class SlotTask(ABC):
     """The function that Spark runs over the rows of a slot; it is pickled into the job."""
@@ -122,7 +109,7 @@ class SlotTask(ABC):
         started = time.perf_counter()
         received = [batch for batch in batches if batch.num_rows]
         if received:
-            with _few_collections():
+            with seldom_looked_for():
                 output = self._run(received, started)
             yield from output
 

@@ -27,7 +27,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
             "dataflow resolve per_epoch watermarks deadline housekeeping failures slot "
             "aggregate_task window_task session_task function_task join_rules join_kept join_task"
         ),
-        "state place ddl sinks sources journal storage metrics aggregation retention",
+        "state place ddl garbage sinks sources journal storage metrics aggregation retention",
         "coordinator modification feeds",
         "operators changes relocation planfile plan succession functions aggregates deduplication code",
         "migration windows regimes seats standbys balance routing events errors durations",
