@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -40,36 +40,42 @@ class Anchor:
         self.frame.sparkSession.catalog.dropGlobalTempView(self.view.split(".")[1])
 
 
-def anchored(spark: SparkSession, seats: int) -> Anchor:
+def anchored(spark: SparkSession, seats: int, executors: Collection[str]) -> Anchor:
     """Make an anchor whose seats are spread evenly over the executors; as evenly as a few tries give, at least."""
     session = spark.newSession()
     session.conf.set("spark.sql.adaptive.enabled", "false")  # it would merge partitions that are small
+
+    def unevenness(anchor: Anchor) -> int:
+        """By how many seats executors differ."""
+        seats = Counter(dict.fromkeys(executors, 0) | Counter(anchor.where)).values()
+        return max(seats) - min(seats)
+
     best = _made(session, seats)
     for _ in range(_TRIES):
-        if _unevenness(best) <= 1:
+        if unevenness(best) <= 1:
             break
         other = _made(session, seats)
-        worse = max(best, other, key=_unevenness)
+        worse = max(best, other, key=unevenness)
         best = other if worse is best else best
         worse.drop()
     return best
 
 
-def warmed(spark: SparkSession, executors: int) -> set[str]:
-    """Start Python, with all that a slot needs, on the executors, and name them; some may be too busy to be seen."""
-    seen: set[str] = set()
+def warmed(spark: SparkSession, executors: Collection[str]) -> None:
+    """Start Python, with all that a slot needs, on the executors; some may be too busy to be met."""
+    met: set[str] = set()
     for _ in range(_TRIES):
-        tasks = max(spark.sparkContext.defaultParallelism, executors)
+        tasks = max(spark.sparkContext.defaultParallelism, len(executors))
         rows = spark.range(0, tasks, 1, tasks).mapInArrow(_touch, "place string").collect()
-        seen |= {row.place for row in rows}
-        if len(seen) >= executors:
+        met |= {row.place for row in rows}
+        if met.issuperset(executors):
             break
-    return seen
 
 
-def executors(spark: SparkSession) -> int:
-    """How many executors the application has."""
-    return max(len(spark.sparkContext._jsc.sc().statusTracker().getExecutorInfos()) - 1, 1)
+def executors(spark: SparkSession) -> frozenset[str]:
+    """The executors that the application has."""
+    ids = spark.sparkContext._jsc.sc().getExecutorIds()
+    return frozenset(ids.apply(i) for i in range(ids.size()))
 
 
 def _made(session: SparkSession, seats: int) -> Anchor:
@@ -81,13 +87,6 @@ def _made(session: SparkSession, seats: int) -> Anchor:
     found = {row.token: row.place for row in frame.mapInArrow(_locate, "token int, place string").collect()}
     frame.createGlobalTempView(name)
     return Anchor(f"global_temp.{name}", tuple(found[token] for token in tokens(seats)), frame)
-
-
-def _unevenness(anchor: Anchor) -> int:
-    """By how many seats executors differ; one that has none counts."""
-    counted = Counter(anchor.where).values()
-    missing = executors(anchor.frame.sparkSession) > len(counted)
-    return max(counted) - (0 if missing else min(counted))
 
 
 def _locate(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -106,7 +106,7 @@ class Places:
     _states: dict[str, dict[int, SlotState]] = field(default_factory=lambda: defaultdict(dict))
     _given: dict[str, tuple[Routing, Step]] = field(default_factory=dict)  # what the epoch at hand was told
     _done: Callable[[str], None] | None = None  # is told of groups that stayed
-    _executors: int = 0  # that were there when seats were made, or that were told of since
+    _executors: frozenset[str] = frozenset()  # that were there when seats were made, or that were told of since
     _since: float = 0.0  # when groups began to move
 
     @property
@@ -219,8 +219,8 @@ class Places:
     def _tell_joined(self) -> None:
         if self.joined is None or self.moves:
             return
-        before, self._executors = self._executors, executors(self.engine.spark)
-        if self._executors > before:
+        before, self._executors = self._executors, self._present()
+        if self._executors - before:
             self.joined()
 
     # --- asked for by modifications ---
@@ -230,30 +230,38 @@ class Places:
         """Whether the seats are those of the executors that there are."""
         if not self.are_several:
             return True
-        known = self._anchor is not None and len(set(self.where)) == executors(self.engine.spark)
+        known = self._anchor is not None and self._present() == set(self.where)
         return known and len(self.where) == self._seats()
 
     def _seats(self) -> int:
         """How many seats are wanted: one for every core, or several if there are more slots than cores."""
-        cores = self.engine.spark.sparkContext.defaultParallelism
+        cores = self._cores()
         wanted = max([cores, *(self.engine.slots(id) for id in self.engine.resolved.keyed)])
         return -(-wanted // cores) * cores
+
+    def _cores(self) -> int:
+        """How many cores there are, without those of drained executors."""
+        cores, all_of_them = self.engine.spark.sparkContext.defaultParallelism, executors(self.engine.spark)
+        return max(cores * len(all_of_them - self.drained) // max(len(all_of_them), 1), 1)
+
+    def _present(self) -> frozenset[str]:
+        """The executors that may serve groups."""
+        return executors(self.engine.spark) - self.drained
 
     def look_around(self) -> None:
         """Find the executors, and anchor seats on all of them; between two epochs."""
         if self.is_current:
             return
-        spark = self.engine.spark
-        self.engine.cores = spark.sparkContext.defaultParallelism
-        old, self._anchor = self._anchor, anchored(spark, self._seats())
-        self.where, self._executors = self._anchor.where, len(set(self._anchor.where))
+        self.engine.cores, self._executors = self._cores(), self._present()
+        old, self._anchor = self._anchor, anchored(self.engine.spark, self._seats(), self._executors)
+        self.where = self._anchor.where
         if old is not None:
             old.drop()
 
     def warm(self) -> None:
         """Start Python on all executors, while epochs go on."""
         if self.are_several:
-            warmed(self.engine.spark, executors(self.engine.spark))
+            warmed(self.engine.spark, self._present())
 
     def begin(self, resolved: Resolved, strategy: Strategy, done: Callable[[str], None]) -> bool:
         """Begin to move groups to where a plan wants them; False if they are there."""
@@ -279,9 +287,18 @@ class Places:
         return found
 
     def release(self, executor: str) -> None:
-        """Give an executor that serves nothing back to Spark."""
+        """Give an executor that serves nothing back to Spark; between two epochs.
+
+        Its seat goes first, while all that Spark would make it anew from is there: a seat that is lost with its
+        executor took an epoch 5 to 60 seconds. Spark puts nothing on an executor that is decommissioned.
+        """
         self.drained |= {executor}
-        self.engine.spark.sparkContext._jsc.sc().killExecutor(executor)
+        context, jvm = self.engine.spark.sparkContext._jsc.sc(), self.engine.spark._jvm
+        assert jvm is not None
+        why = jvm.org.apache.spark.scheduler.ExecutorDecommissionInfo("drained", jvm.scala.Option.empty())
+        context.schedulerBackend().decommissionExecutor(executor, why, False, False)
+        self.look_around()
+        context.killExecutor(executor)
 
     def settled(self, plan: p.Plan, resolved: Resolved) -> p.Plan:
         """Write the homes in force into a plan."""

@@ -73,6 +73,8 @@ def run(spark: SparkSession, workers: Cluster, root: str, standbys: int) -> dict
             time.sleep(0.001)
         workers.kill_worker(0)
         told["in mid-epoch"] = not os.path.exists(commit)
+        while not os.path.exists(commit):  # else Spark might run what was lost on the new one, which has no copies
+            time.sleep(0.001)
         workers.add_worker()
 
     killer = threading.Thread(target=kill)

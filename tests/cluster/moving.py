@@ -16,14 +16,15 @@ from typing import Any, NamedTuple
 from pyspark.sql import SparkSession
 
 import midstream as ms
-from midstream.anchor import anchored
+from midstream.anchor import anchored, executors
 from midstream.changes import Change
 from midstream.cluster import QUICK
 from midstream.events import Event, Progress
 from midstream.testing import Cluster, cluster
 from tests.faults import workload
+from tests.modifying import files_read
 
-EPOCHS, SIZE, KEYS = 36, 150, 101
+FILES = [workload.rows(number, 150, 101) for number in range(32)]  # of the input, one an epoch
 
 
 class Scenario(NamedTuple):
@@ -90,8 +91,7 @@ def run(spark: SparkSession, workers: Cluster, root: str, scenario: Scenario) ->
     def has_moved() -> bool:
         return is_last() and job.modifications[-1].phase is ms.Phase.COMPLETED
 
-    options = {"epochs": EPOCHS, "size": SIZE, "keys": KEYS, "on_drift": "keep", "listener": listen}
-    job = workload.start(spark, root, **options)
+    job = workload.start(spark, root, files=FILES, on_drift="keep", listener=listen)
     known.set()
 
     def kill() -> None:
@@ -112,6 +112,7 @@ def run(spark: SparkSession, workers: Cluster, root: str, scenario: Scenario) ->
     told["owners"] = [[slot.operator, slot.slot, slot.executor, slot.groups] for slot in job.slots]
     saved = workload.outcome(job, root)
     told["outcome"] = {name: dict(found) for name, found in saved.items()}
+    told["files"] = [list(files) for files, _ in files_read(root)]
     return told
 
 
@@ -129,7 +130,7 @@ def main(root: str, names: Sequence[str]) -> None:
             directory = os.path.join(root, directory_of(name))
             os.makedirs(directory, exist_ok=True)
             told = run(spark, workers, directory, SCENARIOS[name])
-            one, other = anchored(spark, 3), anchored(spark, 3)
+            one, other = (anchored(spark, 3, executors(spark)) for _ in range(2))
             one.drop()
             told["apart"] = other.frame.storageLevel.useMemory  # it has not gone with the first
             other.drop()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-import pytest
 from pyspark.sql import SparkSession
 
 from tests.faults import workload
@@ -24,11 +23,10 @@ POINTS = [
 ]
 
 
-@pytest.mark.parametrize("points", [POINTS[::2], POINTS[1::2]], ids=["one half", "the other"])
 def test_a_killed_driver_loses_and_repeats_nothing(
-    spark: SparkSession, tmp_path: Path, undisturbed: dict[str, Counter[str]], points: list[tuple[str, str, str]]
+    spark: SparkSession, tmp_path: Path, undisturbed: dict[str, Counter[str]]
 ) -> None:
-    for dead, point in zip(killed("tests.faults.workload", tmp_path, points), points, strict=True):
+    for dead, point in zip(killed("tests.faults.workload", tmp_path, POINTS), POINTS, strict=True):
         assert dead.arrived == " ".join(point), "the fault must have fired"
         job = workload.start(spark, dead.root)
         job.await_termination()

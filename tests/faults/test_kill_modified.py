@@ -31,22 +31,23 @@ GAPS = [
     f"after run {AT}", f"after commit {AT}", "after Applied", f"after publish {AT}", "before Armed", f"after run {AT}",
     "after Submitted", f"after journal {AT}",
 ]  # fmt: skip
-SHORT = list(zip(KINDS, [*GAPS[6:], *GAPS[:6]], strict=True))
-HALVES = {
-    "one half": [*SHORT[::2], ("add source", "after stopped")],
-    "the other": [*SHORT[1::2], ("add source", "after offsets")],
-}
-WHOLE = {
+SHORT = [
+    *zip(KINDS, [*GAPS[6:], *GAPS[:6]], strict=True),
+    ("add source", "after stopped"),
+    ("add source", "after offsets"),
+]
+DRIVERS = {
+    "each kind": SHORT,
     **{point: [(kind, point) for kind in KINDS] for point in POINTS},
     "exchange": [("add source", point) for point in EXCHANGE],
 }
 
 
-@pytest.mark.parametrize("driver", [*HALVES, *map(slow, WHOLE)])
+@pytest.mark.parametrize("driver", [driver if driver == "each kind" else slow(driver) for driver in DRIVERS])
 def test_a_driver_killed_while_it_modifies_its_jobs_loses_and_repeats_nothing(
     spark: SparkSession, tmp_path: Path, driver: str
 ) -> None:
-    cases = (HALVES | WHOLE)[driver]
+    cases = DRIVERS[driver]
     for dead, (kind, point) in zip(killed("tests.modifying", tmp_path, cases), cases, strict=True):
         assert dead.arrived == point, "the fault must have fired"
         job = Modified(spark, dead.root, kind, steps=[]).run(on_drift="keep")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
+from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -62,11 +63,11 @@ class Everything(ms.KeyedFunction):
 
 
 def flow(
-    spark: SparkSession, root: str, epochs: int = EPOCHS, input: str = "", size: int = ROWS, keys: int = KEYS
+    spark: SparkSession, root: str, epochs: int = EPOCHS, input: str = "", files: Sequence[Sequence[Any]] | None = None
 ) -> ms.Flow:
-    """Build the job over the files of the input."""
-    batches = [rows(epoch, size, keys) for epoch in range(epochs)]
-    frame = testing.source(spark, input or f"{root}/input", SCHEMA, batches)
+    """Build the job over the files of the input, one an epoch."""
+    files = files or [rows(epoch) for epoch in range(epochs)]
+    frame = testing.source(spark, input or f"{root}/input", SCHEMA, files)
     built = ms.Flow("faults")
     bids = built.source("bids", frame).with_watermark("ts", "2 seconds")
     made = bids.key_by("k").process(
@@ -81,11 +82,16 @@ def flow(
 
 
 def start(
-    spark: SparkSession, root: str, *, epochs: int = EPOCHS, size: int = ROWS, keys: int = KEYS, **options: Any
+    spark: SparkSession,
+    root: str,
+    *,
+    epochs: int = EPOCHS,
+    files: Sequence[Sequence[Any]] | None = None,
+    **options: Any,
 ) -> ms.Job:
     """Start the job, or go on with it."""
     clock = options.pop("clock", None) or Clock(root)
-    return flow(spark, root, epochs, size=size, keys=keys).start(
+    return flow(spark, root, epochs, files=files).start(
         f"{root}/checkpoint",
         trigger=ms.available_now(),
         clock=clock,
