@@ -18,6 +18,7 @@ from midstream.events import Event, Progress
 from midstream.places import Briefing, Places
 from midstream.slot import Relocation
 from tests.faults import workload
+from tests.slow import slow
 
 LOST = range(4, 7)  # epochs before which every copy of the state is given up
 EPOCHS = 10
@@ -38,7 +39,7 @@ def without_epochs(rows: Counter[str]) -> Counter[str]:
     return found
 
 
-@pytest.mark.parametrize("bound", [{"prefetch_budget": 1}, {"prefetch_time": 0}], ids=["bytes", "time"])
+@pytest.mark.parametrize("bound", [slow({"prefetch_budget": 1}), {"prefetch_time": 0}], ids=["bytes", "time"])
 def test_groups_that_sit_epochs_out_go_through_them_later(
     bound: dict[str, int],
     spark: SparkSession,

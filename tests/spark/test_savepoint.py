@@ -14,9 +14,10 @@ from midstream import events, testing
 from midstream.savepoint import read_manifest
 from midstream.storage import Storage
 from tests.faults import workload
+from tests.slow import slow
 
 
-@pytest.mark.parametrize("groups", [16, 5])
+@pytest.mark.parametrize("groups", [slow(16), 5])
 def test_a_job_started_from_a_savepoint_goes_on_as_if_nothing_had_happened(
     spark: SparkSession, tmp_path: Path, groups: int
 ) -> None:
