@@ -100,6 +100,11 @@ def lethal_when_tried(df: DataFrame) -> DataFrame:
 LIMITED = ms.key_by("key").process(Limit(), schema=SCHEMA, order_by="price")
 
 
+def twice_limited(stream: ms.Stream) -> ms.Stream:
+    """A subtree with state of its own."""
+    return stream.transform("twice", doubled).key_by("key").process("few", Limit(), schema=SCHEMA, order_by="price")
+
+
 def flow(spark: SparkSession, root: str, kind: str) -> ms.Flow:
     """The flow as first written."""
     built = ms.Flow("modified")
@@ -129,7 +134,8 @@ def other_flow(spark: SparkSession, root: str) -> ms.Flow:
 
 def steps(spark: SparkSession, root: str, kind: str) -> list[Any]:
     """The modification of each kind."""
-    copy = ms.add_sink("copy", ms.sinks.files(f"{root}/copy", format="json"), after="big")
+    copies = ms.sinks.files(f"{root}/copy", format="json")
+    copy = ms.add_sink("copy", copies, after="big")
     extra = os.path.join(root, "extra")
     return {
         "replace stateless": lambda: [ms.replace("big", small)],
@@ -140,6 +146,7 @@ def steps(spark: SparkSession, root: str, kind: str) -> list[Any]:
         "remove stateful": lambda: [ms.remove("limit")],
         "add sink": lambda: [copy],
         "remove sink": lambda: [ms.remove_sink("copy")],
+        "branch": lambda: [ms.branch("big", lambda big: twice_limited(big).sink("copy", copies))],
         "add source": lambda: [
             ms.add_source("extra", lambda spark: source(spark, extra, SCHEMA, EXTRA)),
             ms.insert("all", ms.union("extra"), after="rows"),
@@ -158,7 +165,7 @@ def steps(spark: SparkSession, root: str, kind: str) -> list[Any]:
 KINDS = (
     "replace stateless", "replace stateful", "insert stateless", "insert stateful", "remove stateless",
     "remove stateful", "add sink", "remove sink", "several", "whole flow", "add source", "remove source", "tune",
-    "rescale",
+    "rescale", "branch",
 )  # fmt: skip
 
 
@@ -188,6 +195,16 @@ def files_read(root: str) -> Files:
     return found
 
 
+def limited(stream: list[Row], seen: Counter[int]) -> list[Row]:
+    """What `Limit` lets pass, `seen` being its state."""
+    passed = []
+    for key, price in sorted(stream, key=lambda row: row[1]):
+        seen[key] += 1
+        if seen[key] <= 7:
+            passed.append((key, price))
+    return passed
+
+
 def expected(kind: str, cut: int | None, files: Files | int = EPOCHS) -> dict[str, Counter[tuple[Any, ...]]]:
     """What the sinks must hold, and the totals at the end: old code before the cut, new code from it."""
     out: Counter[tuple[Any, ...]] = Counter()
@@ -209,12 +226,9 @@ def expected(kind: str, cut: int | None, files: Files | int = EPOCHS) -> dict[st
         if new in ("insert stateless", "several", "whole flow"):
             stream = [(key, price * 2) for key, price in stream]
         if (kind == "remove stateful" and not new) or new == "insert stateful":
-            passed = []
-            for key, price in sorted(stream, key=lambda row: row[1]):
-                seen[key] += 1
-                if seen[key] <= 7:
-                    passed.append((key, price))
-            stream = passed
+            stream = limited(stream, seen)
+        if new == "branch":
+            copy.update((*row, epoch) for row in limited([(key, price * 2) for key, price in stream], seen))
         for key, price in stream:
             totals[key] += price
         sign = -1 if new in ("replace stateful", "several", "whole flow") else 1

@@ -29,7 +29,7 @@ EXCHANGE = ["after stopped", "after feeds", "after offsets", "after started"]  #
 GAPS = [
     "after Submitted", "after Validated", "after Prepared", "after Armed", f"after journal {AT}", f"before run {AT}",
     f"after run {AT}", f"after commit {AT}", "after Applied", f"after publish {AT}", "before Armed", f"after run {AT}",
-    "after Submitted", f"after journal {AT}",
+    "after Submitted", f"after journal {AT}", f"before commit {AT}",
 ]  # fmt: skip
 SHORT = [
     *zip(KINDS, [*GAPS[6:], *GAPS[:6]], strict=True),
