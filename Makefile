@@ -4,6 +4,7 @@ VENV := .venv
 BIN  := $(VENV)/bin
 RUN  := $(VENV)/.installed-run
 DEV  := $(VENV)/.installed-dev
+CLASSES := $(CURDIR)/$(VENV)/spark-classes.jsa
 
 # Processes that share the tests; each has a session of Spark, which uses two cores at times and waits at others.
 JOBS ?= 2
@@ -14,6 +15,9 @@ export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 
 # Starts a command with a Java that can run Spark; tools/java.sh looks for one and installs it if it may.
 WITH_JAVA = JAVA_HOME=$$(tools/java.sh) && export JAVA_HOME &&
+
+# Starts tests with an archive of Spark's classes for every Java that they start, if there is one.
+WITH_CLASSES = if test -f "$(CLASSES)"; then export SPARK_SUBMIT_OPTS=-XX:SharedArchiveFile="$(CLASSES)"; fi &&
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all check bench format clean
@@ -26,11 +30,11 @@ demo: $(RUN)  ## set up and run a live job on generated bids (about two minutes)
 
 test: $(DEV)  ## set up and run the test suite and the examples in the docstrings
 	@$(BIN)/pytest -n $(JOBS) tests/unit && $(BIN)/pytest --doctest-modules src/midstream
-	@$(WITH_JAVA) $(BIN)/pytest -n $(JOBS) --dist worksteal -m "not slow" --ignore=tests/unit
+	@$(WITH_JAVA) $(WITH_CLASSES) $(BIN)/pytest -n $(JOBS) --dist worksteal -m "not slow" --ignore=tests/unit
 
 test-all: check $(DEV)  ## the checks and every test, the slow ones too
-	@$(BIN)/pytest -n $(JOBS) tests/unit && $(BIN)/pytest --doctest-modules src/midstream
-	@$(WITH_JAVA) $(BIN)/pytest -n $(JOBS) --dist worksteal --ignore=tests/unit
+	@HYPOTHESIS_PROFILE=many $(BIN)/pytest -n $(JOBS) tests/unit && $(BIN)/pytest --doctest-modules src/midstream
+	@$(WITH_JAVA) $(WITH_CLASSES) $(BIN)/pytest -n $(JOBS) --dist worksteal --ignore=tests/unit
 
 check: $(DEV)  ## lint, format, types, layers: what CI runs before the tests
 	@$(BIN)/ruff check .
@@ -38,13 +42,14 @@ check: $(DEV)  ## lint, format, types, layers: what CI runs before the tests
 	@$(BIN)/mypy
 	@$(BIN)/pytest -q tests/unit/test_layers.py
 
-bench: $(DEV)  ## measure throughput, epochs, modifications, ingest and rescaling; records go to bench-results/
+bench: $(DEV)  ## measure throughput, epochs, modifications, ingest, idle cost and rescaling; records go to bench-results/
 	@mkdir -p bench-results
 	@$(WITH_JAVA) $(BIN)/midstream bench throughput --json bench-results/throughput.json \
 	  && $(BIN)/midstream bench epoch --json bench-results/epoch.json \
 	  && $(BIN)/midstream bench modify --json bench-results/modify.json \
 	  && $(BIN)/midstream bench endurance --json bench-results/endurance.json \
 	  && $(BIN)/midstream bench ingest --json bench-results/ingest.json \
+	  && $(BIN)/midstream bench idle --json bench-results/idle.json \
 	  && $(BIN)/midstream bench rescale --json bench-results/rescale.json --picture bench-results/rescale.png
 
 format: $(DEV)  ## fix what ruff can fix, and format
@@ -65,6 +70,9 @@ $(RUN): pyproject.toml | $(BIN)/pip
 $(DEV): pyproject.toml | $(BIN)/pip
 	@echo "installing Midstream, PySpark and the test tools into $(VENV) (takes about a minute)"
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check -e '.[dev]'
+	@echo "archiving the classes of Spark, so that each Java of the tests starts sooner (takes half a minute)"
+	@$(WITH_JAVA) $(BIN)/python tools/classes.py "$(CLASSES)" >"$(CLASSES).log" 2>&1 \
+	  || echo "that failed, see $(CLASSES).log: the tests will take longer"
 	@touch $(RUN) $@
 
 $(BIN)/pip:

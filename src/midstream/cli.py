@@ -249,6 +249,19 @@ def rescale(
     )  # fmt: skip
 
 
+@bench.command("idle")
+def idle_bench(
+    keys: Annotated[int, typer.Option(help="Number of keys.")] = 1_000_000,
+    rows: Annotated[int, typer.Option(help="Rows per epoch.")] = 200_000,
+    pairs: Annotated[int, typer.Option(help="Epochs of each contestant.")] = 40,
+    json: Json = None,
+) -> None:
+    """CPU time and bytes written per million rows while nothing moves, against state in memory only."""
+    from midstream.bench import idle
+
+    idle.run(keys=keys, rows=rows, pairs=pairs, json=json)
+
+
 @bench.command("ingest")
 def ingest_bench(
     records: Annotated[int, typer.Option(help="Records of 100 bytes, over all producers.")] = 1_000_000,

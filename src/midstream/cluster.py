@@ -56,6 +56,12 @@ class Cluster:
         """The numbers of the workers that live."""
         return [number for number, process in self._workers.items() if process.poll() is None]
 
+    @property
+    def processes(self) -> list[int]:
+        """The process groups of the master and the workers that live: what to kill where nobody calls `stop`."""
+        masters = [self._master.pid] if self._master is not None else []
+        return [*masters, *(self._workers[number].pid for number in self.workers)]
+
     def session(self, **settings: str) -> SparkSession:
         """Give a session on the cluster, made on the first call; a setting's dots are written as two underscores."""
         from pyspark.sql import SparkSession

@@ -132,6 +132,8 @@ class Dataflow:
         if isinstance(operator, p.Late):
             return self.spark.sql(self._late(operator))
         if isinstance(operator, p.Watermark):
+            if not any(operator.id in keyed.watermarks for keyed in self.resolved.keyed.values()):
+                return inputs[0]  # nobody asks for it, and observing costs time for every row
             self.observations[operator.id] = Observation()
             greatest = F.expr(f"max({observed(operator, self.clock)})").alias("greatest")
             return inputs[0].observe(self.observations[operator.id], greatest)
@@ -209,7 +211,7 @@ class Dataflow:
             assert keyed.compiled is not None
             is_session = isinstance(operator, p.Window) and operator.gap > 0
             combine = (run.combine and not is_session) or not keyed.compiled.liftable  # few rows have one key and time
-            columns = _accumulators(keyed.compiled, combine)
+            columns = accumulators(keyed.compiled, combine)
             common |= {"compiled": keyed.compiled, "combined": combine}
             task = AggregateTask(**common)
             if isinstance(operator, p.Window):
@@ -239,7 +241,7 @@ class Dataflow:
                     told=None if operator.told is None else Told(operator.told_by, keyed.told_time),
                 )
             )
-        query = _placement(rows, operator, keyed, run, columns, told, combine=combine, markers=markers)
+        query = placement(rows, operator, keyed, run, columns, told, combine=combine, markers=markers)
         return self.spark.sql(query).mapInArrow(task, self.resolved.schemas[operator.id])
 
     def _told(self, id: str, order_by: tuple[str, ...], keyed: Keyed, routing: Routing) -> str:
@@ -250,7 +252,7 @@ class Dataflow:
         return f"select struct({whole}) as {BROADCAST}, {groups} as {GROUP} from {self._table(id)}"
 
 
-def _placement(
+def placement(
     table: str,
     operator: p.Process | p.Aggregate,
     keyed: Keyed,
@@ -309,7 +311,7 @@ def _moment(window: p.Window) -> str:
     return START if isinstance(window.spec, Session) else PANE
 
 
-def _accumulators(compiled: Compiled, combine: bool) -> dict[str, str]:
+def accumulators(compiled: Compiled, combine: bool) -> dict[str, str]:
     """What is sent of each row, or of each key where the JVM folds rows first: column name -> SQL."""
     if combine:
         return {"_rows": "count(1)"} | {a.name: a.combine for a in compiled.accumulators}

@@ -190,6 +190,14 @@ def test_rescale_moves_a_third_of_the_groups_and_draws_a_picture(tmp_path: Path)
     assert (tmp_path / "rescale.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
+def test_idle_measures_movable_state_and_state_in_memory(tmp_path: Path):
+    record = benched(tmp_path, "idle", "--keys", "1000", "--rows", "2000", "--pairs", "6")[0]
+    assert [result["name"] for result in record["results"]] == ["movable", "memory"]
+    assert record["results"][0]["mb_per_million"] > record["results"][1]["mb_per_million"]
+    assert 0 < record["cpu_ratio"]["low"] <= record["cpu_ratio"]["median"] <= record["cpu_ratio"]["high"]
+
+
 def test_rescale_refuses_an_unknown_strategy_before_it_starts_anything():
     with pytest.raises(ms.PlanError, match=r"there is no strategy fast; there are live, .* spark"):
         rescale.run(strategies=["live", "fast"])

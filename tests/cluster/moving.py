@@ -1,6 +1,7 @@
-"""The job of the fault tests on a real cluster, its groups moved while it runs; a program: a process has one session.
+"""Jobs on a real cluster, a program: a process has one session of Spark.
 
-Each line of `SCENARIOS` is a run: what it is told to do, one modification after the other, and which fault strikes.
+Each line of `SCENARIOS` is a run of the job of the fault tests, its groups moved while it runs: what it is told to do,
+one modification after the other, and which fault strikes. `KILLED` are runs of another job, with or without standbys.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -21,6 +23,7 @@ from midstream.changes import Change
 from midstream.cluster import QUICK
 from midstream.events import Event, Progress
 from midstream.testing import Cluster, cluster
+from tests.cluster import losing
 from tests.faults import workload
 from tests.modifying import files_read
 
@@ -32,7 +35,12 @@ class Scenario(NamedTuple):
 
     steps: tuple[str, ...]  # modifications, by name
     fault: str = ""  # executor | driver
-    when: str = ""  # before | during | after the first move
+    when: str = ""  # before | during | after the last move
+
+    @property
+    def files(self) -> int:
+        """How many files of the input there are."""
+        return 8 * len(self.steps) if self.fault else len(FILES)
 
 
 STRATEGIES = ("all_at_once", "batched", "live", "on_demand", "parallel", "replicated", "restart")
@@ -48,6 +56,9 @@ SCENARIOS = {
 }  # fmt: skip
 
 
+KILLED = {"worker killed": 0, "worker killed, standbys": 1}  # -> how many second copies
+
+
 def change(name: str, job: ms.Job) -> Change:
     """The modification of a name."""
     what, strategy = name.split()
@@ -60,6 +71,9 @@ def run(spark: SparkSession, workers: Cluster, root: str, scenario: Scenario) ->
     """Run to the end of the input; say what became of the modifications, and whether the fault has struck."""
     told: dict[str, Any] = {"fault": "", "accessed": 0, "restored": 0, "moved": []}
     begin, known, strike, quiet = threading.Event(), threading.Event(), threading.Event(), 0
+    files = FILES[: scenario.files]
+    if os.path.exists(f"{root}/fired.json"):  # it is the run after that
+        scenario = scenario._replace(fault="")
 
     def listen(event: Event) -> None:
         if isinstance(event, Progress):
@@ -71,6 +85,7 @@ def run(spark: SparkSession, workers: Cluster, root: str, scenario: Scenario) ->
             if scenario.fault and not told["fault"] and here[scenario.when]:
                 told["fault"] = f"{scenario.fault} in epoch {event.epoch}, {moving} groups to go"
                 if scenario.fault == "driver":
+                    told["processes"] = workers.processes  # they outlive it
                     with open(f"{root}/fired.json", "w") as file:
                         json.dump(told, file)
                         file.flush()
@@ -91,7 +106,7 @@ def run(spark: SparkSession, workers: Cluster, root: str, scenario: Scenario) ->
     def has_moved() -> bool:
         return is_last() and job.modifications[-1].phase is ms.Phase.COMPLETED
 
-    job = workload.start(spark, root, files=FILES, on_drift="keep", listener=listen)
+    job = workload.start(spark, root, files=files, on_drift="keep", listener=listen)
     known.set()
 
     def kill() -> None:
@@ -122,18 +137,25 @@ def directory_of(name: str) -> str:
 
 
 def main(root: str, names: Sequence[str]) -> None:
-    """Run scenarios, one after the other, on one cluster."""
-    with cluster(workers=3) as workers:
-        spark = workers.session(spark__executor__extraJavaOptions=QUICK, spark__driver__extraJavaOptions=QUICK)
+    """Run scenarios, one after the other, on one cluster; one of `KILLED` comes first."""
+    with cluster(workers=2 if names[0] in KILLED else 3) as workers:
+        executors_java = f"{QUICK} {os.environ.get('SPARK_SUBMIT_OPTS', '')}"  # as Spark starts the driver's
+        spark = workers.session(spark__executor__extraJavaOptions=executors_java, spark__driver__extraJavaOptions=QUICK)
         spark.sparkContext.setLogLevel("ERROR")
         for name in names:
             directory = os.path.join(root, directory_of(name))
             os.makedirs(directory, exist_ok=True)
-            told = run(spark, workers, directory, SCENARIOS[name])
-            one, other = (anchored(spark, 3, executors(spark)) for _ in range(2))
-            one.drop()
-            told["apart"] = other.frame.storageLevel.useMemory  # it has not gone with the first
-            other.drop()
+            if name in KILLED:
+                told = losing.run(spark, workers, directory, KILLED[name])
+                workers.add_worker()
+            else:
+                while len(executors(spark)) < len(workers.workers):
+                    time.sleep(0.01)
+                told = run(spark, workers, directory, SCENARIOS[name])
+                one, other = (anchored(spark, 3, executors(spark)) for _ in range(2))
+                one.drop()
+                told["apart"] = other.frame.storageLevel.useMemory  # it has not gone with the first
+                other.drop()
             with open(os.path.join(directory, "told.json"), "w") as file:
                 json.dump(told, file)
 

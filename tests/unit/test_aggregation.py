@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from midstream import aggregates as ms
@@ -250,7 +250,6 @@ def spec(function: str, column: str) -> AggregateSpec:
 ALL_FIXED = compiled(**{f"{function} {column}": spec(function, column) for function, column in CASES})
 
 
-@settings(max_examples=150)
 @given(rows_of(*VALUES))
 def test_an_aggregate_is_what_naive_python_computes_over_all_epochs(epochs: list[list[Row]]):
     found, _ = run(ALL_FIXED, epochs, combine=False)

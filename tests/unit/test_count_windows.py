@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from midstream.count_windows import CountWindows, Part
@@ -80,7 +80,6 @@ ROWS = st.lists(
 )
 
 
-@settings(max_examples=300, deadline=None)
 @given(
     shape=st.sampled_from([(1, 1), (3, 3), (3, 1), (4, 3), (5, 2)]),
     timeout=st.sampled_from([0, 5, 30]),

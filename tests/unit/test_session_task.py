@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from midstream.aggregates import START as ROW_TIME
@@ -79,7 +79,6 @@ class SessionSlot(Slot):
 
 
 @pytest.mark.parametrize("gap", [0.5, 2, 5])
-@settings(max_examples=80, deadline=None)
 @given(
     seed=st.integers(0, 10_000),
     size=st.sampled_from([2, 5, 20]),
@@ -112,7 +111,6 @@ def test_every_epoch_gives_out_what_the_definition_says(
         assert not any(slot.entries().values()), "nothing is kept of sessions that are closed"
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     gaps=st.lists(st.sampled_from([0.5, 2, 5, 9]), min_size=2, max_size=6),
     seed=st.integers(0, 10_000),

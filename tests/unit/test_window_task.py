@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from midstream.regimes import Regime, succeeded, without_past
@@ -69,7 +69,6 @@ def assert_empty(slot: Slot) -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-@settings(max_examples=60, deadline=None)
 @given(
     seed=st.integers(0, 10_000),
     size=st.sampled_from([3, 10, 60]),
@@ -95,7 +94,6 @@ def test_every_epoch_gives_out_what_the_definition_says(
         assert_empty(slot)
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     shapes=st.lists(st.sampled_from(SHAPES), min_size=1, max_size=5),
     at=st.data(),

@@ -156,9 +156,9 @@ class Sums(ms.KeyedFunction):
         yield key, self.n, self.total
 
 
-def declared(rows: ms.Stream) -> ms.Stream:
-    """Sum rows (key, price) with a declared aggregate, under the id `sums`."""
-    return rows.key_by("key").aggregate("sums", n=ms.count(), total=ms.sum("price"))
+def declared(rows: ms.Stream, slots: int = 0) -> ms.Stream:
+    """Sum rows (key, price) with a declared aggregate, under the id `sums`; 0 slots: one for each core."""
+    return rows.key_by("key").aggregate("sums", slots=slots, n=ms.count(), total=ms.sum("price"))
 
 
 def per_key(rows: ms.Stream) -> ms.Stream:

@@ -26,6 +26,7 @@ class Epoch:
     begin: float
     end: float
     number: int = -1
+    rows: int = 0
 
     @property
     def seconds(self) -> float:
@@ -40,7 +41,7 @@ def epochs_of(query: StreamingQuery) -> list[Epoch]:
         begin = datetime.fromisoformat(progress["timestamp"].replace("Z", "+00:00")).timestamp()
         if "triggerExecution" in progress["durationMs"]:
             end = begin + progress["durationMs"]["triggerExecution"] / 1000
-            found.append(Epoch(begin, end, progress["batchId"]))
+            found.append(Epoch(begin, end, progress["batchId"], progress["numInputRows"]))
     return found
 
 

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
@@ -26,6 +27,7 @@ from midstream.bench.latency import Epoch, epochs_of, latencies, milliseconds, q
 from midstream.bench.oracle import ResultError
 from midstream.bench.record import at_least_one, rendered, save
 from midstream.bench.rows import Rows
+from midstream.bench.usage import Usage, used
 from midstream.bench.workbench import SETTINGS, pause, quiet, set_log_level
 from midstream.cluster import cluster
 from midstream.events import Event, Progress
@@ -53,6 +55,7 @@ class Measured:
     groups: int = 0  # that moved
     bytes: int = 0  # that were read from the store for it
     rows: int = 0  # that were counted, in all
+    idle: Usage = field(default_factory=Usage)  # of all processes, in the steady stretch
     notes: dict[str, Any] = field(default_factory=dict)
 
 
@@ -133,13 +136,14 @@ def run(
         if SPARK in strategies:
             echo("spark: loading, steady, then stop, repartition, restart")
             found.append(_sparks(spark, setting))
+        plain = _plain_copy(setting) if ours else 0.0
         about = machine.describe(spark)
     results = [_result(each, setting) for each in found]
     record = {
         "checked": True, "state_mb": state_mb, "keys": keys, "skew": skew, "rate": rate, "seconds": seconds,
-        "store_mb_per_s": store_mb_per_s, "results": results, "machine": about,
+        "store_mb_per_s": store_mb_per_s, "copy_mb_per_s": round(plain / 1e6), "results": results, "machine": about,
     }  # fmt: skip
-    echo(rendered(_table(record), "Every row was counted exactly once."))
+    echo(rendered(_table(record), *_notes(record), "Every row was counted exactly once."))
     if json is not None:
         save(record, json)
     if picture is not None:
@@ -216,9 +220,9 @@ def _ours(spark: SparkSession, setting: Setting, name: str) -> Measured:
             _until(lambda: len(progress) > 5 and not any(each.restored["sums"] for each in progress[-3:]))
             job._engine.places.warm()
             stay(setting.seconds / 2)
-            begin, queries = time.time(), [job.query]
+            begin, queries, before = time.time(), [job.query], used()
             stay(setting.seconds)
-            asked = time.time()
+            asked, idle = time.time(), used() - before
             move = job.modify(ms.rescale("sums", slots=3, strategy=name)).wait(_MOST)
             done = time.time()
             queries.append(job.query)  # another one after a restart
@@ -227,11 +231,31 @@ def _ours(spark: SparkSession, setting: Setting, name: str) -> Measured:
         moved = [each for each in progress if move.cut is not None and each.epoch > move.cut.epoch]
         saved = job.savepoint(os.path.join(checkpoint, "savepoint"))
         rows = spark.read.parquet(f"{saved}/state/sums/record").selectExpr("sum(n)").collect()[0][0]
-    found = Measured(name, epochs, (begin, asked), (asked, done), rows=rows - setting.keys - _AFTERWARDS)
+    found = Measured(name, epochs, (begin, asked), (asked, done), rows=rows - setting.keys - _AFTERWARDS, idle=idle)
     found.groups = int(move.note.split(" of ")[0].split()[-1])
     found.bytes = sum(each.copied["sums"] for each in moved)
-    found.notes = {"phases": move.durations}
+    found.notes = {"phases": move.durations, "first_epoch_s": round(progress[0].durations["total"], 2)}
+    slowest = max(moved, key=lambda each: each.copied["sums"])
+    if copying := slowest.durations.get("slot.move", 0.0):
+        found.notes |= {
+            "cut_epoch_s": round(slowest.durations["total"], 2),
+            "restored_mb_per_s": round(slowest.copied["sums"] / copying / 1e6),
+        }
     return found
+
+
+def _plain_copy(setting: Setting) -> float:
+    """Copy files of the state, as many bytes as a third executor gets; gives bytes per second."""
+    snapshots = sorted(Path(setting.path("loaded"), layout.STATE).rglob("*.mdb"))
+    files = snapshots[: len(snapshots) // 3 or 1]
+    target = setting.path("copied")
+    os.makedirs(target)
+    begun = time.perf_counter()
+    for number, file in enumerate(files):
+        shutil.copyfile(file, os.path.join(target, str(number)))
+    seconds = time.perf_counter() - begun
+    shutil.rmtree(target)
+    return sum(file.stat().st_size for file in files) / seconds
 
 
 # --- Spark's own way ------------------------------------------------------------------------------------------------
@@ -259,9 +283,9 @@ def _sparks(spark: SparkSession, setting: Setting) -> Measured:
     loaded = -(-setting.keys // _PER_EPOCH) + _AFTERWARDS + 3
     _until(lambda: (query.lastProgress or {"batchId": -1})["batchId"] >= loaded, 600)
     stay(setting.seconds / 2)
-    begin = time.time()
+    begin, before = time.time(), used()
     stay(setting.seconds)
-    asked = time.time()
+    asked, idle = time.time(), used() - before
     stop(query)
     epochs = epochs_of(query)
     spark._streamingCheckpointManager.repartition(checkpoint, 3)
@@ -272,7 +296,7 @@ def _sparks(spark: SparkSession, setting: Setting) -> Measured:
     stop(query)
     epochs += epochs_of(query)
     rows = spark.read.format("statestore").load(checkpoint).selectExpr("sum(value.count)").collect()[0][0]
-    return Measured(SPARK, epochs, (begin, asked), (asked, done), rows=rows - setting.keys - _AFTERWARDS)
+    return Measured(SPARK, epochs, (begin, asked), (asked, done), rows=rows - setting.keys - _AFTERWARDS, idle=idle)
 
 
 # --- what came out --------------------------------------------------------------------------------------------------
@@ -306,8 +330,29 @@ def _result(found: Measured, setting: Setting) -> dict[str, Any]:
         "duration_s": round(found.move[1] - found.move[0], 2),
         "groups": found.groups,
         "mb": round(found.bytes / 1e6, 1),
+        "rows_per_s": {
+            "steady": round(_throughput(found.epochs, *found.steady)),
+            "moving": round(_throughput(found.epochs, found.move[0], found.move[0] + seconds)),
+        },
+        "idle": found.idle.per_million(setting.rate * setting.seconds),
         **found.notes,
     }
+
+
+def _throughput(epochs: Sequence[Epoch], begin: float, end: float) -> float:
+    """Rows per second of the epochs that ended between two moments."""
+    return sum(epoch.rows for epoch in epochs if begin < epoch.end <= end) / (end - begin)
+
+
+def _notes(record: dict[str, Any]) -> Iterator[str]:
+    """What else there is to say."""
+    found = {each["name"]: each for each in record["results"]}
+    if "restored_mb_per_s" in found.get("all_at_once", {}):
+        speed, plain = found["all_at_once"]["restored_mb_per_s"], record["copy_mb_per_s"]
+        yield f"all_at_once restored {speed:,} MB/s; a plain copy of such files makes {plain:,} MB/s."
+    if "cut_epoch_s" in found.get("restart", {}):
+        whole, first = found["restart"]["cut_epoch_s"], found["restart"]["first_epoch_s"]
+        yield f"With all caches lost the first epoch took {first:.2f} s; one that reads all state first, {whole:.2f} s."
 
 
 def _course(found: Measured) -> chart.Course:
@@ -323,11 +368,32 @@ def _table(record: dict[str, Any]) -> Table:
     title = f"latency while {record['state_mb']} MB of state go from 2 to 3 executors, {record['rate']:,} rows/s"
     table = Table(title=title, title_justify="left")
     table.add_column("")
-    for heading in ("p50, steady", "moving", "p99, steady", "moving", "max, steady", "moving", "ratio", "took", "MB"):
+    headings = (
+        "p50, steady",
+        "moving",
+        "p99, steady",
+        "moving",
+        "max, steady",
+        "moving",
+        "ratio",
+        "took",
+        "MB",
+        "idle CPU",
+    )
+    for heading in headings:
         table.add_column(heading, justify="right")
     for each in record["results"]:
         cells = []
         for quantile in ("p50_ms", "p99_ms", "max_ms"):
             cells += [f"{each['steady'][quantile]:,.0f}", f"{each['moving'][quantile]:,.0f}"]
-        table.add_row(each["name"], *cells, f"{each['ratio']:.2f}", f"{each['duration_s']:.1f} s", f"{each['mb']:,.0f}")
+        table.add_row(
+            each["name"],
+            *cells,
+            f"{each['ratio']:.2f}",
+            f"{each['duration_s']:.1f} s",
+            f"{each['mb']:,.0f}",
+            f"{each['idle']['cpu_s_per_million']:,.0f} s",
+        )
+    table.caption = "idle CPU: seconds per million rows in the steady stretch, all processes"
+    table.caption_justify = "left"
     return table

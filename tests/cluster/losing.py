@@ -1,13 +1,8 @@
-"""A job on a real cluster whose workers come and go; run as a program, since a process has one session of Spark.
-
-Its arguments are a directory, and how many second copies of its state other executors keep.
-"""
+"""A job on a real cluster of two workers: one is killed in the middle of an epoch, another one comes."""
 
 from __future__ import annotations
 
-import json
 import os
-import sys
 import threading
 import time
 from typing import Any
@@ -15,10 +10,9 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 import midstream as ms
-from midstream.cluster import QUICK
 from midstream.events import After, Event, Progress, Step
 from midstream.storage import commit_file, log_directory
-from midstream.testing import Cluster, cluster, source
+from midstream.testing import Cluster, source
 
 EPOCHS = 6
 SCHEMA = "k long, v long"
@@ -45,17 +39,11 @@ class Latest(ms.KeyedFunction):
         yield key, self.total, sum(self.newest), sum(self.seen.values())
 
 
-def main(root: str, standbys: int) -> None:
-    """Run the job, kill a worker in the middle of an epoch, add another."""
-    with cluster(workers=2) as workers:
-        spark = workers.session(spark__executor__extraJavaOptions=QUICK, spark__driver__extraJavaOptions=QUICK)
-        told = {**run(spark, workers, root, standbys), "workers": workers.workers}
-        with open(f"{root}/told.json", "w") as file:
-            json.dump(told, file)
-
-
 def run(spark: SparkSession, workers: Cluster, root: str, standbys: int) -> dict[str, Any]:
-    """Run to the end of the input; say what was killed when, what was restored, and which caches there are."""
+    """Run to the end of the input; say what was killed when, what was restored, and which caches there are.
+
+    Other executors keep as many second copies of its state as `standbys` says.
+    """
     flow = ms.Flow("clustered")
     stream = flow.source("rows", source(spark, f"{root}/input", SCHEMA, [rows(epoch) for epoch in range(EPOCHS)]))
     stream.key_by("k").aggregate("sums", slots=2, total=ms.sum("v"), n=ms.count()).sink(
@@ -95,8 +83,5 @@ def run(spark: SparkSession, workers: Cluster, root: str, standbys: int) -> dict
         for path, directories, _ in os.walk(workers.directory)
         if os.path.basename(path) == job.id and directories
     )
+    told["workers"] = workers.workers
     return told
-
-
-if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
