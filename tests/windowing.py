@@ -12,6 +12,7 @@ from midstream.regimes import Regime, segments
 
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
 SCHEMA = "user string, price long, ts timestamp"
+ENDS = 40  # the least price of a row that ends its window, where rows do
 Event = tuple[str | None, int | None, float | None]  # user, price, seconds after the start
 
 
@@ -37,8 +38,11 @@ def cut(events: Sequence[Event], size: int) -> list[list[Event]]:
 class Naive:
     """Runs epochs one by one."""
 
-    def __init__(self, size: int, slide: int, delay: float = 0, lateness: float = 0, *, keyed: bool = True) -> None:
+    def __init__(
+        self, size: int, slide: int, delay: float = 0, lateness: float = 0, *, keyed: bool = True, ends: bool = False
+    ) -> None:
         self.size, self.slide, self.delay, self.lateness, self.keyed = size, slide, delay, lateness, keyed
+        self.ends = ends  # whether rows may end their window
         self.kept: dict[tuple[Any, int], list[int | None]] = defaultdict(list)  # (user, window start) -> prices
         self.greatest: float | None = None
         self.closed: float = float("-inf")
@@ -56,7 +60,7 @@ class Naive:
     def epoch(self, events: Sequence[Event], *, is_last: bool = False) -> tuple[Counter[Any], Counter[Any]]:
         """Take rows; gives the windows that close or are closed and change, and all that change."""
         mark = float("inf") if is_last else float("-inf") if self.greatest is None else self.greatest - self.delay
-        changed = set()
+        changed, ended = set(), set()
         for user, price, at in events:
             if at is None or max(map(self.end, self.windows(at))) + self.lateness <= mark:
                 self.late[user, price, at, "no event time" if at is None else "late"] += 1
@@ -66,13 +70,18 @@ class Naive:
                     key = (user if self.keyed else "all", start)
                     self.kept[key].append(price)
                     changed.add(key)
+                    if self.ends and price is not None and price >= ENDS:
+                        ended.add(key)
         closing = {key for key in self.kept if self.closed < self.end(key[1]) <= mark}
         again = {key for key in changed if self.end(key[1]) <= self.closed}
         times = [at for _, _, at in events if at is not None]
         if times:
             self.greatest = max(times) if self.greatest is None else max(self.greatest, *times)
         self.closed = max(self.closed, mark)
-        return self.shown(closing | again), self.shown(changed)
+        found = self.shown(closing | again | ended), self.shown(changed)
+        for key in ended:
+            del self.kept[key]
+        return found
 
     def shown(self, keys: set[tuple[Any, int]]) -> Counter[Any]:
         found: Counter[Any] = Counter()
@@ -148,9 +157,11 @@ Timed = tuple[Any, int | None, int, int]  # user, price, microseconds after the 
 class NaiveSessions:
     """Runs epochs of sessions one by one: keeps all rows, and puts them together anew in every epoch."""
 
-    def __init__(self, gap: float, delay: float = 0, lateness: float = 0, *, keyed: bool = True) -> None:
+    def __init__(
+        self, gap: float, delay: float = 0, lateness: float = 0, *, keyed: bool = True, ends: bool = False
+    ) -> None:
         self.gap, self.delay, self.lateness = (round(seconds * 1e6) for seconds in (gap, delay, lateness))
-        self.keyed = keyed
+        self.keyed, self.ends = keyed, ends
         self.kept: list[Timed] = []  # the rows of sessions that still take some
         self.greatest: int | None = None
         self.closed: float = float("-inf")
@@ -175,8 +186,10 @@ class NaiveSessions:
         changed = [s for s in now if s not in kept]
         closing = [s for s in forgotten if self.end(s) > self.closed]
         closing += [s for s in now if self.end(s) <= mark and (s in changed or self.end(s) > self.closed)]
+        ended = [s for s in now if self.ends and any(price is not None and price >= ENDS for _, price, _, _ in s)]
+        closing += [s for s in ended if s not in closing]
         self.late += len(events) - len(rows) + sum(map(len, late))
-        self.kept = [row for session in now for row in session]
+        self.kept = [row for session in now if session not in ended for row in session]
         self.greatest = max(
             [at for _, _, at, _ in rows] + ([] if self.greatest is None else [self.greatest]), default=None
         )

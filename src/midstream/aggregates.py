@@ -20,6 +20,7 @@ INTEGERS = ("tinyint", "smallint", "int", "bigint")
 FLOATS = ("float", "double")
 HLL_LOG_SIZE = 12
 START, END = "_start", "end"  # of a session: when it begins (of a row: its time), and when it ends
+CLOSES = "_closes"  # of a row: whether it ends the window that it lies in
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from midstream import code
 from midstream import plan as p
 from midstream.aggregate_task import AggregateTask
-from midstream.aggregates import START, Compiled, quote
+from midstream.aggregates import CLOSES, START, Compiled, quote
 from midstream.code import Code
 from midstream.function_task import BROADCAST, ORDER, TIE, FunctionTask, Told
 from midstream.garbage import seldom_looked_for
@@ -216,6 +216,9 @@ class Dataflow:
             task = AggregateTask(**common)
             if isinstance(operator, p.Window):
                 rows = f"(select *, {self._times(operator)[1]} as {_moment(operator)} from {rows})"
+                if operator.punctuation:
+                    says = f"bool_or({operator.punctuation})" if combine else f"({operator.punctuation})"
+                    columns[CLOSES] = f"coalesce({says}, false)"
                 common |= {"lateness": operator.lateness, "updates": operator.emit == "update"}
                 spec = operator.spec
                 if isinstance(spec, Session):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -315,6 +315,16 @@ class WindowedStream:
     keys: tuple[str, ...]
     window: AnyWindow | CountWindow
     partition_by: str = ""
+    punctuation: str = ""
+
+    def with_punctuation(self, predicate: str) -> WindowedStream:
+        """Let rows say that no more of their key and window follow: `with_punctuation("kind = 'closed'")`.
+
+        A row for which the SQL holds is counted like any other, and the window of its key that it lies in comes out in
+        its epoch, and is gone. Windows of other keys wait for the watermark as ever.
+        Not promised: anything of a row that follows all the same; it begins the window anew, which comes out again.
+        """
+        return replace(self, punctuation=predicate)
 
     def aggregate(
         self, id: str, *, lateness: Duration = 0, emit: str = "watermark", slots: int = 0, **aggregates: AggregateSpec
@@ -337,14 +347,15 @@ class WindowedStream:
         if isinstance(self.window, CountWindow):
             from midstream.count_windows import count_windows
 
-            if lateness or emit != "watermark":
+            if lateness or emit != "watermark" or self.punctuation:
                 raise PlanError(
-                    f"window {id!r}: windows by count have neither lateness nor emit; they come out when full"
+                    f"window {id!r}: windows by count have neither lateness nor emit nor punctuations; they come out "
+                    "when full"
                 )
             rows = Stream(self.flow, self.input)
             count_windows(rows, self.keys, self.window, id=id, slots=slots, aggregates=aggregates)
             return Windowed(self.flow, id, self.input)
-        made = operators.Windows(self.keys, self.window, self.partition_by).aggregate(
+        made = operators.Windows(self.keys, self.window, self.partition_by, self.punctuation).aggregate(
             lateness=lateness, emit=emit, slots=slots, id=id, **aggregates
         )
         Stream(self.flow, self.input)._then(made)
@@ -358,6 +369,8 @@ class WindowedStream:
         """
         from midstream.ranking import top
 
+        if self.punctuation:
+            raise PlanError(f"top {id!r}: with_punctuation is for windows with declared aggregates")
         rows = Stream(self.flow, self.input)
         return top(rows, self.keys, self.window, id=id, n=n, by=by, ties=ties, slots=slots)
 

@@ -24,7 +24,7 @@ from midstream.sinks.base import Staged
 from midstream.state.backlog import Deferred
 from midstream.storage import Storage
 
-FORMAT = 2
+FORMAT = 3
 T = TypeVar("T")
 
 

@@ -9,7 +9,7 @@ Pure: user code is captured here, and nothing runs.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -160,6 +160,11 @@ class Windows:
     columns: tuple[str, ...]
     window: AnyWindow
     partition_by: str = ""
+    punctuation: str = ""
+
+    def with_punctuation(self, predicate: str) -> Windows:
+        """Rows that end a window of their key; see `WindowedStream.with_punctuation`."""
+        return replace(self, punctuation=predicate)
 
     def aggregate(
         self,
@@ -176,6 +181,11 @@ class Windows:
         window = self.window
         if not isinstance(window, (Window, Session)):
             raise PlanError(f"window {id!r} needs ms.tumbling(...), ms.sliding(...) or ms.session(...), not {window!r}")
+        if self.punctuation and isinstance(window, Window) and not window.is_tumbling:
+            raise PlanError(
+                f"window {id!r}: a row lies in several sliding windows and cannot end one; with_punctuation is for "
+                "ms.tumbling(...) and ms.session(...)"
+            )
         return p.Window(
             id=id,
             keys=self.columns,
@@ -187,6 +197,7 @@ class Windows:
             gap=window.gap if isinstance(window, Session) else 0,
             lateness=micros(lateness),
             emit=emit,
+            punctuation=self.punctuation,
         )
 
 

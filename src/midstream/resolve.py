@@ -27,7 +27,7 @@ from pyspark.sql.types import (
 
 from midstream import code
 from midstream import plan as p
-from midstream.aggregates import START, Compiled, compile_aggregates, quote, with_end
+from midstream.aggregates import CLOSES, START, Compiled, compile_aggregates, quote, with_end
 from midstream.errors import MidstreamError, PlanError
 from midstream.per_epoch import INSTEAD, reads_and_offends
 from midstream.state.forms import SHARED, Stage
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LATE_REASON = "late_reason"
-_TAKEN = ("_slot", "_group", "_order", "_tie", "_rows", "_epoch", "_broadcast", PANE, START)
+_TAKEN = ("_slot", "_group", "_order", "_tie", "_rows", "_epoch", "_broadcast", PANE, START, CLOSES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,15 +186,19 @@ def _watermarked(spark: SparkSession, operator: p.Watermark, schema: StructType)
     type = schema[operator.column].dataType.simpleString()
     if type != "timestamp":
         raise PlanError(f"with_watermark {operator.id!r}: column {operator.column!r} is {type}; it must be a timestamp")
-    if operator.punctuation:
+    _check_punctuation(spark, f"with_watermark {operator.id!r}", operator.punctuation, schema)
+    return schema
+
+
+def _check_punctuation(spark: SparkSession, what: str, punctuation: str, schema: StructType) -> None:
+    if punctuation:
         try:
-            spark.createDataFrame([], schema).where(operator.punctuation)
+            spark.createDataFrame([], schema).where(punctuation)
         except PySparkException as error:
             raise PlanError(
-                f"with_watermark {operator.id!r}: the punctuation {operator.punctuation!r} is no condition on a row "
-                f"of {schema.simpleString()}: {_first_line(error)}"
+                f"{what}: the punctuation {punctuation!r} is no condition on a row of {schema.simpleString()}: "
+                f"{_first_line(error)}"
             ) from error
-    return schema
 
 
 def _keyed(
@@ -242,6 +246,7 @@ def _keyed(
                 raise PlanError(
                     f"window {operator.id!r} needs an event time: say with_watermark(column, delay) before it"
                 )
+            _check_punctuation(spark, f"window {operator.id!r}", operator.punctuation, schema)
             if isinstance(operator.spec, Session):
                 _refuse_time_of_windows(operator, found.plan)
                 compiled = with_end(compiled, operator.gap)

@@ -32,7 +32,8 @@ from midstream.plan import Plan
 from midstream.regimes import Regime
 from midstream.resolve import Resolved, arrow_schema, check_layout, hashed, resolve
 from midstream.routing import DEFAULT_GROUPS
-from midstream.state.cache import Cache, Head, checksum_of
+from midstream.state.cache import Cache, Head
+from midstream.state.checksum import checksum_of
 from midstream.state.forms import EVENT, EXPIRY, PROCESSING, deadline_of
 from midstream.state.lmdb_store import LmdbStore, close_environment
 from midstream.state.portable import PortableForm

@@ -23,7 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from midstream.aggregate_task import TAG, AggregateTask, spans
-from midstream.aggregates import END, START
+from midstream.aggregates import CLOSES, END, START
 from midstream.aggregation import Columns, Merger, joined, segments, taken
 from midstream.slot import Work
 from midstream.state.forms import EVENT, PROCESSING, deadline_of, event_timer
@@ -55,7 +55,7 @@ class SessionTask(AggregateTask):
             keys, runs = self._runs(work, merger, rows, groups)
             changed = self._merged_with_stored(work, merger, keys, runs, edits)
         closing = self._looked_at(work, merger, due, changed, edits)
-        shown = changed if self.updates else changed.at(np.flatnonzero(changed.ends <= self._now))
+        shown = changed if self.updates else changed.at(np.flatnonzero((changed.ends <= self._now) | changed.over))
         output = [self._batch(merger, codec, found) for found in (shown, closing) if found.entries]
         work.lap("emit")
         for group in sorted(due.union(groups.tolist())):
@@ -100,7 +100,10 @@ class SessionTask(AggregateTask):
         entries = [
             TAG + keys.keys[owner] + b"\1" + places[8 * i : 8 * i + 8] for i, owner in enumerate(owners.tolist())
         ]
-        return keys, _Sessions(entries, keys.groups[owners], owners, times[starts], ends, counts, columns)
+        over = np.zeros(len(starts), dtype=bool)
+        if CLOSES in rows.schema.names:
+            over = np.logical_or.reduceat(rows.column(CLOSES).to_numpy(zero_copy_only=False)[order], starts)
+        return keys, _Sessions(entries, keys.groups[owners], owners, times[starts], ends, counts, over, columns)
 
     def _by_key(self, rows: pa.RecordBatch, groups: npt.NDArray[np.int32]) -> Rows:
         names = [name for name in self.keys if name != START]
@@ -120,7 +123,8 @@ class SessionTask(AggregateTask):
         order, firsts = parts.overlapping()
         rows = np.add.reduceat(parts.rows[order], firsts)
         folded = merger.folded(parts.columns, order, firsts)
-        merged = replace(parts.at(order[firsts]), ends=folded[END], rows=rows, columns=folded)
+        over = np.logical_or.reduceat(parts.over[order], firsts)
+        merged = replace(parts.at(order[firsts]), ends=folded[END], rows=rows, over=over, columns=folded)
         late = merged.ends <= self._taken_after
         work.report.late += int(rows[late].sum())
         now_other = (rows > 0) & ~late
@@ -129,9 +133,11 @@ class SessionTask(AggregateTask):
                 edits[int(parts.groups[i])][parts.entries[i]] = None
         changed = merged.at(np.flatnonzero(now_other))
         watched = {entry for entry, end in zip(stored.entries, stored.ends.tolist(), strict=True) if end > self._now}
-        items = zip(changed.groups.tolist(), changed.entries, changed.ends.tolist(), strict=True)
-        for (group, entry, end), value in zip(items, merger.encode(changed.columns), strict=True):
-            if end + self.lateness > self._now:
+        items = zip(changed.groups.tolist(), changed.entries, changed.ends.tolist(), changed.over.tolist(), strict=True)
+        for (group, entry, end, is_over), value in zip(items, merger.encode(changed.columns), strict=True):
+            if is_over:
+                edits[group][entry] = None
+            elif end + self.lateness > self._now:
                 edits[group][entry] = value
                 if entry not in watched:
                     edits[group][self._timer(entry, end)] = b"1"
@@ -163,6 +169,7 @@ class SessionTask(AggregateTask):
             (places ^ _SIGN).view(np.int64),
             columns[END],
             np.zeros(len(found), np.int64),
+            np.zeros(len(found), dtype=bool),
             columns,
         )
 
@@ -235,6 +242,7 @@ class _Sessions:
     starts: Times
     ends: Times
     rows: Times  # of this epoch; 0: it is stored
+    over: npt.NDArray[np.bool_]  # whether a row has ended it
     columns: Columns
 
     def at(self, some: npt.NDArray[np.intp]) -> _Sessions:
@@ -246,6 +254,7 @@ class _Sessions:
             self.starts[some],
             self.ends[some],
             self.rows[some],
+            self.over[some],
             taken(self.columns, some),
         )
 
@@ -258,6 +267,7 @@ class _Sessions:
             np.concatenate([self.starts, others.starts]),
             np.concatenate([self.ends, others.ends]),
             np.concatenate([self.rows, others.rows]),
+            np.concatenate([self.over, others.over]),
             joined(self.columns, others.columns),
         )
 

@@ -16,10 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from midstream.aggregate_task import TAG, AggregateTask, spans
+from midstream.aggregates import CLOSES
 from midstream.aggregation import Columns, Merger, joined, taken
 from midstream.regimes import Regime
 from midstream.slot import Work
-from midstream.state.keys import KeyCodec
+from midstream.state.keys import KeyCodec, Rows
 from midstream.windows import END_OF_TIME, LONG_AGO
 
 PANE = "_pane"
@@ -29,6 +30,7 @@ _FEW = 10_000  # windows that may be looked at one by one
 _SHARING = 16  # panes of a window from which it pays to merge what several windows share
 
 Times = npt.NDArray[np.int64]
+Span = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -55,14 +57,19 @@ class WindowTask(AggregateTask):
         merged = self._merged(work, merger, arranged, new) if len(groups) else new
         output, gone = list[pa.RecordBatch](), dict[int, list[bytes]]()
         changed = {group: (start, stop) for group, start, stop in spans(arranged)}
+        ended = self._ended(rows, arranged)
         due = self.epoch.due & owned | (changed.keys() if self._rows_come_first else frozenset())
         for group in sorted({*changed, *due}):
             start, stop = changed.get(group, (0, 0))
             touched = arranged.keys[start:stop]
             changes = self._changed(touched, self._closed_before if group in due else self._now)
             first = _first(work, group, touched)
-            if group in due or changes:
-                low = LONG_AGO if group in due else min(ends[0] - regime.window.size for regime, ends in changes)
+            if group in due or group in ended or changes:
+                low = (
+                    LONG_AGO
+                    if group in due or group in ended
+                    else min(ends[0] - regime.window.size for regime, ends in changes)
+                )
                 stored = _Panes.stored(work, merger, group, low)
                 panes = stored.updated(touched, taken(merged, np.arange(start, stop)))
                 if group in due:
@@ -71,6 +78,10 @@ class WindowTask(AggregateTask):
                     first = panes.first_after(self._kept_from)
                 for regime, ends in changes:
                     output += self._put_together(regime, merger, codec, panes, ends, set(touched))
+                if group in ended:
+                    over = panes.within(ended[group])
+                    output += self._closed_early(merger, codec, over)
+                    gone[group] = sorted({*gone.get(group, ()), *over.keys})
             work.report.deadlines[group] = (self._deadline(first) if first is not None else None, None)
         work.lap("emit")
         self._log(work, merger, arranged, merged, {group: keys for group, keys in gone.items() if keys})
@@ -118,6 +129,25 @@ class WindowTask(AggregateTask):
             ends = _ends(regime, stored.starts, self._closed_before, final)
             yield from self._put_together(regime, merger, codec, stored, ends)
             ends = _ends(regime, panes.starts, max(self._closed_before, final), self._now)
+            yield from self._put_together(regime, merger, codec, panes, ends)
+
+    def _ended(self, rows: pa.RecordBatch, arranged: Rows) -> dict[int, dict[bytes, list[Span]]]:
+        """Which windows rows of this epoch have ended: group -> key -> their bounds."""
+        found: dict[int, dict[bytes, list[Span]]] = {}
+        if CLOSES in rows.schema.names and rows.num_rows:
+            says = rows.column(CLOSES).to_numpy(zero_copy_only=False)[arranged.order]
+            some = np.flatnonzero(np.logical_or.reduceat(says, arranged.starts)).tolist()
+            for i, pane in zip(some, _pane_starts([arranged.keys[i] for i in some]).tolist(), strict=True):
+                holding = [regime for regime in self.regimes if regime.since <= pane < regime.last_end(pane)]
+                if all(regime.window.is_tumbling for regime in holding):  # else it was changed from sliding ones
+                    bounds = found.setdefault(int(arranged.groups[i]), {}).setdefault(arranged.keys[i][_HEAD:], [])
+                    bounds += [(end - regime.window.size, end) for regime in holding for end in [regime.last_end(pane)]]
+        return found
+
+    def _closed_early(self, merger: Merger, codec: KeyCodec, panes: _Panes) -> Iterator[pa.RecordBatch]:
+        """Give out windows that the watermark has not reached."""
+        for regime in () if self.updates else self.regimes:
+            ends = _ends(regime, panes.starts, self._now, _SIGN - 1)
             yield from self._put_together(regime, merger, codec, panes, ends)
 
     def _changed(self, touched: list[bytes], closed: int) -> list[tuple[Regime, list[int]]]:
@@ -194,6 +224,15 @@ class _Panes:
         order = np.array(sorted(range(len(keys)), key=keys.__getitem__), dtype=np.intp)  # two runs: quick
         columns = joined(taken(self.columns, np.array(kept, dtype=np.intp)), changed)
         return _Panes([keys[i] for i in order.tolist()], starts[order], taken(columns, order))
+
+    def within(self, spans: dict[bytes, list[Span]]) -> _Panes:
+        """Those of some keys, within spans of time for each."""
+        held = [
+            any(start <= at < end for start, end in spans.get(key[_HEAD:], ()))
+            for key, at in zip(self.keys, self.starts.tolist(), strict=True)
+        ]
+        some = np.flatnonzero(held)
+        return _Panes([self.keys[i] for i in some.tolist()], self.starts[some], taken(self.columns, some))
 
     def before(self, moment: int) -> list[bytes]:
         """The entries of panes that nothing needs any more."""

@@ -168,7 +168,7 @@ def test_a_checkpoint_of_an_unknown_format_is_refused(spark: SparkSession, tmp_p
     workload.start(spark, root, epochs=1).await_termination()
     identity = tmp_path / "checkpoint" / "midstream.json"
     identity.write_text(json.dumps({**json.loads(identity.read_text()), "format": 99}))
-    with pytest.raises(ms.CheckpointError, match=r"has format 99, this Midstream reads format 2.*savepoint"):
+    with pytest.raises(ms.CheckpointError, match=r"has format 99, this Midstream reads format 3.*savepoint"):
         workload.start(spark, root)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import timedelta
 from typing import Any
 
@@ -10,7 +11,18 @@ from pyspark.sql import SparkSession
 
 import midstream as ms
 from midstream import testing
-from tests.windowing import SCHEMA, START, rows_of
+from tests.windowing import (
+    ENDS,
+    SCHEMA,
+    START,
+    Naive,
+    NaiveSessions,
+    cut,
+    expected,
+    rows_of,
+    some_events,
+    utc,
+)
 
 
 def counts(stream: ms.Stream, id: str) -> Any:
@@ -55,6 +67,42 @@ def test_a_punctuation_closes_windows_at_once(spark: SparkSession) -> None:
 
     found = testing.run(spark, build, end_of_input=True, rows=testing.batches(SCHEMA, *map(rows_of, lists)))
     assert closed(found, "out") == {2: [(0, 1), (10, 1)], 4: [(20, 3)]}
+
+
+def test_a_row_ends_the_window_of_its_key_and_no_other(spark: SparkSession) -> None:
+    lists = cut(some_events(seed=3, count=90), 15)
+    faults: list[Any] = [*map(rows_of, lists[:3]), testing.Crash(), *map(rows_of, lists[3:])]
+    aggregates = {"n": ms.count(), "total": ms.sum("price"), "best": ms.max("price")}
+
+    def build(flow: ms.Flow, rows: ms.Stream) -> None:
+        keyed = rows.with_watermark("ts", "5 seconds").key_by("user")
+        for name, window in (("tumbling", ms.tumbling(10)), ("sessions", ms.session(2))):
+            ended = keyed.window(window).with_punctuation(f"price >= {ENDS}")
+            ended.aggregate(name, slots=2, **aggregates).sink(f"{name}.out", ms.sinks.memory())
+
+    found = testing.run(spark, build, end_of_input=True, state=True, rows=testing.batches(SCHEMA, *faults))
+    for name, naive in (("tumbling", Naive(10, 10, 5, ends=True)), ("sessions", NaiveSessions(2, 5, ends=True))):
+        assert Counter(map(utc, found.rows(f"{name}.out"))) == expected(naive, lists)[0], name
+        assert found.state[name]["record"] == [], "nothing is kept of windows that are over"
+    early = {row.user for row in found.outputs["tumbling.out"][0]}
+    assert early == {user for user, price, _ in lists[0] if price is not None and price >= ENDS} != set(), "at once"
+
+
+def test_punctuations_of_windows_that_cannot_be_are_refused(spark: SparkSession) -> None:
+    def build(window: Any, predicate: str) -> Any:
+        def flow(flow: ms.Flow, rows: ms.Stream) -> None:
+            windows = rows.with_watermark("ts", 0).key_by("user").window(window).with_punctuation(predicate)
+            windows.aggregate("n", n=ms.count()).sink("out", ms.sinks.memory())
+
+        return flow
+
+    for window, predicate, complaint in (
+        (ms.sliding(10, 5), "price = 1", "a row lies in several sliding windows and cannot end one"),
+        (ms.count_window(10), "price = 1", "neither lateness nor emit nor punctuations"),
+        (ms.tumbling(10), "prise = 1", "the punctuation 'prise = 1' is no condition on a row"),
+    ):
+        with pytest.raises(ms.PlanError, match=complaint):
+            testing.run(spark, build(window, predicate), rows=testing.batches(SCHEMA, []))
 
 
 def test_one_bad_clock_does_not_close_every_window(spark: SparkSession) -> None:

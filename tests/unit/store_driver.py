@@ -16,8 +16,9 @@ from midstream.housekeeping import Housekeeping
 from midstream.journal import Commit, Journal, LogRef, OperatorState, SnapshotRef
 from midstream.plan import StateField
 from midstream.state import forms
-from midstream.state.cache import Cache, Head, checksum_of, logs_of
+from midstream.state.cache import Cache, Head, logs_of
 from midstream.state.changelog import LogWriter, Report
+from midstream.state.checksum import checksum_of
 from midstream.state.keys import KeyCodec
 from midstream.state.lmdb_store import LmdbStore, close_environment
 from midstream.state.portable import PortableFunction

@@ -172,7 +172,7 @@ def test_a_checkpoint_of_an_unknown_format_is_refused(journal: Journal, format: 
         journal.identity()
 
 
-@pytest.mark.parametrize("text", [b"", b"[1]", b'{"format": 2}', b'{"format": 2, "job": 5, "groups": 3}'])
+@pytest.mark.parametrize("text", [b"", b"[1]", b'{"format": 3}', b'{"format": 3, "job": 5, "groups": 3}'])
 def test_a_damaged_identity_is_refused_with_its_file(journal: Journal, text: bytes):
     journal.storage.write("midstream.json", text)
     with pytest.raises(CheckpointError, match=r"midstream\.json is damaged"):

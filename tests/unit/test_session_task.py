@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from midstream.aggregates import CLOSES, with_end
 from midstream.aggregates import START as ROW_TIME
-from midstream.aggregates import with_end
 from midstream.session_task import SessionTask
 from midstream.slot import SlotTask
 from midstream.state.memory import MemoryStore
@@ -23,7 +23,7 @@ from midstream.state.store import FIRST, LAST, Version
 from midstream.windows import LONG_AGO
 from tests.edits import Edits
 from tests.unit.window_slot import COMPILED as PLAIN
-from tests.unit.window_slot import GROUPS, SCHEMA, SECOND, Slot, from_zero, group_of
+from tests.unit.window_slot import GROUPS, SCHEMA, SECOND, Slot, endings, from_zero, group_of
 from tests.windowing import Event, NaiveSessions, cut, some_events
 
 COMPILED = with_end(PLAIN, 0)  # the gap is only in its SQL
@@ -56,6 +56,8 @@ class SessionSlot(Slot):
         }
         if self.combined:
             columns["_rows"] = columns["count"] = pa.array(map(len, parts), pa.int64())
+        if self.ends:
+            columns[CLOSES] = endings(prices)
         groups = np.array([group_of(part[0][0]) for part in parts], dtype=np.int32)
         return pa.RecordBatch.from_pydict(columns), groups
 
@@ -89,15 +91,16 @@ class SessionSlot(Slot):
     decimals=st.sampled_from([0, 3]),
     combined=st.booleans(),
     saved=st.sampled_from([None, 3]),
+    ends=st.booleans(),
 )
 def test_every_epoch_gives_out_what_the_definition_says(
     gap: float, seed: int, size: int, delay: int, lateness: int, disorder: float, per_second: float, decimals: int,
-    combined: bool, saved: int | None,
+    combined: bool, saved: int | None, ends: bool,
 ) -> None:  # fmt: skip
     events = [(u, p, round(at or 0.0, decimals)) for u, p, at in some_events(seed, 60, disorder, per_second)]
-    closing = SessionSlot(delay, lateness, gap=gap, combined=combined)
-    updating = SessionSlot(delay, lateness, updates=True, gap=gap, combined=combined)
-    naive = NaiveSessions(gap, delay, lateness)
+    closing = SessionSlot(delay, lateness, ends=ends, gap=gap, combined=combined)
+    updating = SessionSlot(delay, lateness, updates=True, ends=ends, gap=gap, combined=combined)
+    naive = NaiveSessions(gap, delay, lateness, ends=ends)
     for number, rows in enumerate([*cut(events[:40], size), [], *cut(events[40:], size), [("ann", 1, None)]]):
         if number == saved:
             closing.through_a_savepoint()

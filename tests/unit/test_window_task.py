@@ -13,12 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from midstream.aggregates import CLOSES
 from midstream.regimes import Regime, succeeded, without_past
 from midstream.slot import SlotTask
 from midstream.state.store import FIRST, LAST
 from midstream.window_task import PANE, WindowTask
 from midstream.windows import LONG_AGO, Window
-from tests.unit.window_slot import COMPILED, GROUPS, SECOND, Slot, from_zero, group_of
+from tests.unit.window_slot import COMPILED, GROUPS, SECOND, Slot, endings, from_zero, group_of
 from tests.windowing import Changing, Event, Naive, cut, pane_of, some_events
 
 SHAPES = [(10, 10), (10, 2), (10, 4), (10, 7), (3, 1), (20, 1)]
@@ -58,6 +59,8 @@ class WindowSlot(Slot):
             "sum price": pa.array([price or 0 for _, price, _ in events], pa.int64()),
             "max price": pa.array([-(1 << 63) if price is None else price for _, price, _ in events], pa.int64()),
         }
+        if self.ends:
+            columns[CLOSES] = endings([[price] for _, price, _ in events])
         groups = np.array([group_of(user) for user, _, _ in events], dtype=np.int32)
         return pa.RecordBatch.from_pydict(columns), groups
 
@@ -75,14 +78,16 @@ def assert_empty(slot: Slot) -> None:
     delay=st.sampled_from([0, 5]),
     lateness=st.sampled_from([0, 6, 15]),
     disorder=st.sampled_from([0.0, 4.0, 25.0]),
+    ends=st.booleans(),
 )
 def test_every_epoch_gives_out_what_the_definition_says(
-    shape: tuple[int, int], seed: int, size: int, delay: int, lateness: int, disorder: float
+    shape: tuple[int, int], seed: int, size: int, delay: int, lateness: int, disorder: float, ends: bool
 ) -> None:
+    ends = ends and shape[0] == shape[1]  # rows end no sliding windows
     window = Window(shape[0] * SECOND, shape[1] * SECOND)
     lists = cut(some_events(seed, 40, disorder), size)
-    closing, updating = (WindowSlot(delay, lateness, updates=updates, window=window) for updates in (False, True))
-    naive = Naive(*shape, delay=delay, lateness=lateness)
+    closing, updating = (WindowSlot(delay, lateness, updates, ends, window=window) for updates in (False, True))
+    naive = Naive(*shape, delay=delay, lateness=lateness, ends=ends)
     for events in [*lists, [("ann", 1, None)]]:
         closed, changed = naive.epoch(events)
         assert closing.epoch(events) == from_zero(closed)

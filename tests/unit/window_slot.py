@@ -20,7 +20,7 @@ from midstream.state.memory import MemoryStore
 from midstream.state.store import GroupStore, Version
 from midstream.windows import END_OF_TIME
 from tests.edits import Edits
-from tests.windowing import START, Event
+from tests.windowing import ENDS, START, Event
 
 SECOND = 1_000_000
 GROUPS = 4
@@ -60,6 +60,11 @@ def from_zero(found: Counter[Any]) -> Counter[Any]:
     return Counter({(u, s - shift, e - shift, *rest): n for (u, s, e, *rest), n in found.items()})
 
 
+def endings(prices: Sequence[Sequence[int | None]]) -> pa.Array:
+    """Whether rows of these prices end their window."""
+    return pa.array([any(price is not None and price >= ENDS for price in some) for some in prices], pa.bool_())
+
+
 def group_of(user: str | None) -> int:
     return sum(map(ord, user or "")) % GROUPS
 
@@ -71,6 +76,7 @@ class Slot(ABC):
     delay: float = 0
     lateness: float = 0
     updates: bool = False
+    ends: bool = False  # whether rows may end their window
     stores: dict[int, MemoryStore] = field(default_factory=lambda: {g: MemoryStore() for g in range(GROUPS)})
     deadlines: dict[int, int | None] = field(default_factory=dict)
     greatest: int | None = None

@@ -91,7 +91,7 @@ def run(
                 done.result()
         about = machine.describe(spark)
     kept = {name: found[_WARM_UP:] for name, found in costs.items()}
-    record = {
+    record: dict[str, Any] = {
         "checked": True, "keys": keys, "rows": rows, "pairs": pairs,
         "results": [
             {"name": name, **Usage(sum(u.cpu_seconds for u in each), sum(u.written for u in each)).per_million(
@@ -100,7 +100,15 @@ def run(
         "cpu_ratio": _ratio(kept, lambda usage: usage.cpu_seconds),
         "machine": about,
     }  # fmt: skip
-    echo(rendered(_table(record), "Both results are right."))
+    ratio = record["cpu_ratio"]
+    echo(
+        rendered(
+            _table(record),
+            f"Per million rows, {keys:,} keys, {rows:,} rows an epoch, nothing moving. CPU, pair by pair: "
+            f"{ratio['median']:.2f}, 95 % of {ratio['low']:.2f} to {ratio['high']:.2f}.",
+            "Both results are right.",
+        )
+    )
     if json is not None:
         save(record, json)
     return record
@@ -277,13 +285,9 @@ def _ratio(costs: dict[str, list[Usage]], of: Callable[[Usage], float]) -> dict[
 
 
 def _table(record: dict[str, Any]) -> Table:
-    ratio = record["cpu_ratio"]
-    table = Table(title=f"a million rows, {record['keys']:,} keys, {record['rows']:,} rows an epoch, nothing moving")
-    table.title_justify = "left"
+    table = Table(title="what being movable costs", title_justify="left")
     for heading in ("state", "CPU s", "MB written"):
         table.add_column(heading, justify="left" if heading == "state" else "right")
     for each in record["results"]:
         table.add_row(each["name"], f"{each['cpu_s_per_million']:.2f}", f"{each['mb_per_million']:,.0f}")
-    table.caption = f"CPU, pair by pair: {ratio['median']:.2f} (95 % of {ratio['low']:.2f} to {ratio['high']:.2f})"
-    table.caption_justify = "left"
     return table

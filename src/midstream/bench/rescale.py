@@ -41,6 +41,7 @@ SPARK = "spark"  # Spark's own way
 _BYTES_PER_KEY = 56  # in the store, as measured
 _PER_EPOCH = 500_000  # keys that are loaded in an epoch
 _AFTERWARDS = 4  # rows of the first key, an epoch each, in which snapshots are taken of what was loaded
+_COPIES = 7  # of plain files, to compare with
 _MOST = 120.0  # seconds that a move may take
 
 
@@ -245,17 +246,18 @@ def _ours(spark: SparkSession, setting: Setting, name: str) -> Measured:
 
 
 def _plain_copy(setting: Setting) -> float:
-    """Copy files of the state, as many bytes as a third executor gets; gives bytes per second."""
+    """Copy files of the state, as many bytes as a third executor gets; gives bytes per second, the median of some."""
     snapshots = sorted(Path(setting.path("loaded"), layout.STATE).rglob("*.mdb"))
     files = snapshots[: len(snapshots) // 3 or 1]
-    target = setting.path("copied")
-    os.makedirs(target)
-    begun = time.perf_counter()
-    for number, file in enumerate(files):
-        shutil.copyfile(file, os.path.join(target, str(number)))
-    seconds = time.perf_counter() - begun
-    shutil.rmtree(target)
-    return sum(file.stat().st_size for file in files) / seconds
+    target, seconds = setting.path("copied"), []
+    for _ in range(_COPIES):
+        os.makedirs(target)
+        begun = time.perf_counter()
+        for number, file in enumerate(files):
+            shutil.copyfile(file, os.path.join(target, str(number)))
+        seconds.append(time.perf_counter() - begun)
+        shutil.rmtree(target)
+    return sum(file.stat().st_size for file in files) / statistics.median(seconds)
 
 
 # --- Spark's own way ------------------------------------------------------------------------------------------------

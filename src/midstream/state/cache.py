@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -22,6 +21,7 @@ from midstream.journal import Commit, Journal, OperatorState, SnapshotRef
 from midstream.state.backlog import Deferred
 from midstream.state.budget import Budget
 from midstream.state.changelog import Log
+from midstream.state.checksum import checksum_of
 from midstream.state.lmdb_store import LayeredStore, LmdbStore, close_environment
 from midstream.state.location import boot_id, executor_cache
 from midstream.state.memory import MemoryStore
@@ -358,12 +358,3 @@ def logs_of(commit: Commit, operator: str) -> LogsOf:
         commit.id,
         tuple((log.path, frozenset(group for group, _ in log.groups)) for log in state.logs),
     )
-
-
-def checksum_of(path: str) -> tuple[int, int]:
-    """Give checksum and size of a file."""
-    checksum = size = 0
-    with open(path, "rb") as file:
-        while block := file.read(1 << 20):
-            checksum, size = zlib.crc32(block, checksum), size + len(block)
-    return checksum, size

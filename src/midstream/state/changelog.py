@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import struct
-import zlib
 from collections.abc import Iterable
 from typing import Any
 
@@ -19,6 +18,7 @@ import pyarrow.ipc
 
 from midstream.errors import StateError
 from midstream.state.backlog import Deferred
+from midstream.state.checksum import Hasher, checksum, digest
 from midstream.state.keys import Bytes
 from midstream.storage import Storage
 
@@ -67,12 +67,12 @@ class LogWriter:
 
     def digests(self, groups: Iterable[int], *, values: bool) -> dict[int, int]:
         """Give a checksum of what was logged for each of some groups; without `values`, of the keys alone."""
-        found = dict.fromkeys(groups, 0)
+        found = {group: Hasher() for group in groups}
         for group, *arrays in self._batches:
             if group in found:
                 for array in arrays[: 2 if values else 1]:
-                    found[group] = zlib.crc32(repr(array.to_pylist()).encode(), found[group])
-        return found
+                    found[group].update(repr(array.to_pylist()).encode())
+        return {group: digest(hasher) for group, hasher in found.items()}
 
     def take(self) -> dict[int, dict[bytes, bytes | None]]:
         """Give out all that was added, group by group, and begin anew."""
@@ -88,11 +88,14 @@ class LogWriter:
         key_type, value_type = schemas.pop() if len(schemas) == 1 else (pa.binary(), pa.binary())
         schema = pa.schema([("key", key_type), ("value", value_type)])
         report.groups = [(group, len(keys)) for group, keys, _ in self._batches]
+        hasher = Hasher()
         for _, *arrays in self._batches:
             report.bytes += sum(array.nbytes for array in arrays)
             for array in arrays[: 2 if content else 1]:
                 for buffer in array.buffers():
-                    report.content = zlib.crc32(buffer, report.content) if buffer is not None else report.content
+                    if buffer is not None:
+                        hasher.update(buffer)
+        report.content = digest(hasher)
         sink = pa.BufferOutputStream()
         footer = {"midstream": msgspec.json.encode(report).decode()}
         with pa.ipc.new_file(sink, schema, metadata=footer) as writer:
@@ -100,7 +103,7 @@ class LogWriter:
                 arrays = [keys.cast(key_type), values.cast(value_type)]
                 writer.write_batch(pa.record_batch(arrays, schema=schema))
         buffer = sink.getvalue()
-        name = f"{report.slot:04}-{os.urandom(6).hex()}-{zlib.crc32(buffer):08x}.arrow"
+        name = f"{report.slot:04}-{os.urandom(6).hex()}-{checksum(buffer):016x}.arrow"
         storage.write_new(f"{directory}/{name}", buffer)
         return f"{directory}/{name}"
 
@@ -118,7 +121,7 @@ class Log:
         where = storage.path(path)
         try:
             buffer = storage.buffer(path)
-            if int(path.rsplit("-", 1)[1].split(".")[0], 16) != zlib.crc32(buffer):
+            if int(path.rsplit("-", 1)[1].split(".")[0], 16) != checksum(buffer):
                 raise pa.ArrowInvalid("its checksum does not match")
             self._reader = pa.ipc.open_file(buffer)
             report = msgspec.json.decode(self._reader.metadata[b"midstream"], type=Report)
