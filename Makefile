@@ -16,8 +16,11 @@ export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 # Starts a command with a Java that can run Spark; tools/java.sh looks for one and installs it if it may.
 WITH_JAVA = JAVA_HOME=$$(tools/java.sh) && export JAVA_HOME &&
 
-# Starts tests with an archive of Spark's classes for every Java that they start, if there is one.
-WITH_CLASSES = if test -f "$(CLASSES)"; then export SPARK_SUBMIT_OPTS=-XX:SharedArchiveFile="$(CLASSES)"; fi &&
+# Starts tests so that every Java that they start is quick at that: it compiles little, and has an archive of Spark's
+# classes if there is one.
+QUICK := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
+WITH_QUICK_JAVA = $(WITH_JAVA) ARCHIVE=$$(test -f "$(CLASSES)" && echo "-XX:SharedArchiveFile=$(CLASSES)"); \
+  export SPARK_LAUNCHER_OPTS="$(QUICK)" SPARK_SUBMIT_OPTS="$(QUICK) $$ARCHIVE" SPARK_DAEMON_JAVA_OPTS="$$ARCHIVE" &&
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all check bench format clean
@@ -30,11 +33,11 @@ demo: $(RUN)  ## set up and run a live job on generated bids (about two minutes)
 
 test: $(DEV)  ## set up and run the test suite and the examples in the docstrings
 	@$(BIN)/pytest -n $(JOBS) tests/unit && $(BIN)/pytest --doctest-modules src/midstream
-	@$(WITH_JAVA) $(WITH_CLASSES) $(BIN)/pytest -n $(JOBS) --dist worksteal -m "not slow" --ignore=tests/unit
+	@$(WITH_QUICK_JAVA) $(BIN)/pytest -n $(JOBS) --dist worksteal -m "not slow" --ignore=tests/unit
 
 test-all: check $(DEV)  ## the checks and every test, the slow ones too
 	@HYPOTHESIS_PROFILE=many $(BIN)/pytest -n $(JOBS) tests/unit && $(BIN)/pytest --doctest-modules src/midstream
-	@$(WITH_JAVA) $(WITH_CLASSES) $(BIN)/pytest -n $(JOBS) --dist worksteal --ignore=tests/unit
+	@$(WITH_QUICK_JAVA) $(BIN)/pytest -n $(JOBS) --dist worksteal --ignore=tests/unit
 
 check: $(DEV)  ## lint, format, types, layers: what CI runs before the tests
 	@$(BIN)/ruff check .

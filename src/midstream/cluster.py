@@ -146,7 +146,7 @@ class Cluster:
             "SPARK_LOCAL_DIRS": place,
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_DAEMON_MEMORY": "512m",
-            "SPARK_DAEMON_JAVA_OPTS": QUICK,
+            "SPARK_DAEMON_JAVA_OPTS": f"{QUICK} {os.environ.get('SPARK_DAEMON_JAVA_OPTS', '')}",
             "PYTHONPATH": os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH", "")])),
         }
         with open(os.path.join(self.directory, log), "wb") as out:

@@ -22,7 +22,7 @@ WINDOWS = {"fours": (4, 4, 0), "fives": (5, 2, 0), "sixes": (6, 6, 3_000_000)}
 
 
 def test_windows_by_count_are_what_their_definition_says_through_a_crash(spark: SparkSession) -> None:
-    lists = cut(some_events(seed=13, count=80), 20)
+    lists = cut(some_events(seed=13, count=80), 27)
 
     def build(flow: ms.Flow, rows: ms.Stream) -> None:
         timed = rows.with_watermark("ts", 0)
@@ -32,7 +32,7 @@ def test_windows_by_count_are_what_their_definition_says_through_a_crash(spark: 
             unkeyed = timed.window(window).aggregate(f"{name}.all", **AGGREGATES)
             unkeyed.sink(f"{name}.all.out", ms.sinks.memory())
 
-    faults = [*map(rows_of, lists[:2]), testing.Crash(), *map(rows_of, lists[2:])]
+    faults = [*map(rows_of, lists[:1]), testing.Crash(), *map(rows_of, lists[1:])]
     found = testing.run(spark, build, end_of_input=True, rows=testing.batches(SCHEMA, *faults))
     assert found.crashes == 1
     for name, shape in WINDOWS.items():

@@ -17,10 +17,10 @@ AGGREGATES = {"n": ms.count(), "total": ms.sum("price"), "best": ms.max("price")
 
 
 def test_sessions_are_what_their_definition_says_through_crashes(spark: SparkSession) -> None:
-    lists = cut([*some_events(seed=5, count=90, disorder=12.0, per_second=2.0), ("eve", 1, None)], 13)
+    lists = cut([*some_events(seed=5, count=90, disorder=12.0, per_second=2.0), ("eve", 1, None)], 23)
     faults: list[Any] = []
     for number, events in enumerate(lists):
-        faults += [testing.Crash()] if number in (2, 5) else []
+        faults += [testing.Crash()] if number in (1, 3) else []
         faults.append(rows_of(events))
 
     def build(flow: ms.Flow, rows: ms.Stream) -> None:

@@ -48,7 +48,7 @@ def test_windows_are_what_their_definition_says(spark: SparkSession, size: int, 
 @pytest.mark.parametrize("lateness", [slow(0), 6])
 def test_late_rows_are_counted_and_given_out_with_a_reason(spark: SparkSession, lateness: int) -> None:
     events = [*some_events(seed=5, count=100, disorder=20.0), ("eve", 1, None), (None, None, None)]
-    lists = cut(events, 20)
+    lists = cut(events, 34)
 
     def build(flow: ms.Flow, rows: ms.Stream) -> None:
         timed = rows.with_watermark("ts", "1 second")
@@ -157,7 +157,7 @@ def test_windows_that_are_open_go_on_from_a_savepoint(spark: SparkSession, tmp_p
 
 
 def test_windows_of_windows_and_of_what_timers_give_out_at_the_end_lose_nothing(spark: SparkSession) -> None:
-    lists = cut(some_events(seed=3, count=60, disorder=3.0, per_second=1.0), 16)
+    lists = cut(some_events(seed=3, count=60, disorder=3.0, per_second=1.0), 30)
 
     class AtTheEnd(ms.KeyedFunction):
         n = ms.value("long", default=0)
