@@ -7,7 +7,7 @@ DEV  := $(VENV)/.installed-dev
 CLASSES := $(CURDIR)/$(VENV)/spark-classes.jsa
 
 # Processes that share the tests; each has a session of Spark, which uses two cores at times and waits at others.
-JOBS ?= 2
+JOBS ?= 3
 
 # The pip package brings its own Spark, and Spark's workers must run the Python of this environment.
 unexport SPARK_HOME

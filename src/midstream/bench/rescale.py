@@ -396,6 +396,6 @@ def _table(record: dict[str, Any]) -> Table:
             f"{each['mb']:,.0f}",
             f"{each['idle']['cpu_s_per_million']:,.0f} s",
         )
-    table.caption = "idle CPU: seconds per million rows in the steady stretch, all processes"
+    table.caption = "idle CPU: seconds per million rows, all processes, when nothing moves; falls as Java warms up"
     table.caption_justify = "left"
     return table
