@@ -13,21 +13,22 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
-from rich.table import Table
 
 import midstream as ms
 from midstream import storage as layout
 from midstream.bench import chart, machine
-from midstream.bench.latency import Epoch, epochs_of, latencies, milliseconds, quantiles, stay
+from midstream.bench import rescale_report as report
+from midstream.bench.latency import epochs_of, stay
 from midstream.bench.oracle import ResultError
 from midstream.bench.record import at_least_one, rendered, save
+from midstream.bench.rescale_report import Measured
 from midstream.bench.rows import Rows
-from midstream.bench.usage import Usage, used
+from midstream.bench.usage import used
 from midstream.bench.workbench import SETTINGS, pause, quiet, set_log_level
 from midstream.cluster import cluster
 from midstream.events import Event, Progress
@@ -43,21 +44,6 @@ _PER_EPOCH = 500_000  # keys that are loaded in an epoch
 _AFTERWARDS = 4  # rows of the first key, an epoch each, in which snapshots are taken of what was loaded
 _COPIES = 7  # of plain files, to compare with
 _MOST = 120.0  # seconds that a move may take
-
-
-@dataclass(slots=True)
-class Measured:
-    """What one contestant has done."""
-
-    name: str
-    epochs: list[Epoch]
-    steady: tuple[float, float]  # from, to
-    move: tuple[float, float]
-    groups: int = 0  # that moved
-    bytes: int = 0  # that were read from the store for it
-    rows: int = 0  # that were counted, in all
-    idle: Usage = field(default_factory=Usage)  # of all processes, in the steady stretch
-    notes: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,16 +125,16 @@ def run(
             found.append(_sparks(spark, setting))
         plain = _plain_copy(setting) if ours else 0.0
         about = machine.describe(spark)
-    results = [_result(each, setting) for each in found]
+    results = [report.result(each, rate, seconds) for each in found]
     record = {
         "checked": True, "state_mb": state_mb, "keys": keys, "skew": skew, "rate": rate, "seconds": seconds,
         "store_mb_per_s": store_mb_per_s, "copy_mb_per_s": round(plain / 1e6), "results": results, "machine": about,
     }  # fmt: skip
-    echo(rendered(_table(record), *_notes(record), "Every row was counted exactly once."))
+    echo(rendered(report.table(record), *report.notes(record), "Every row was counted exactly once."))
     if json is not None:
         save(record, json)
     if picture is not None:
-        chart.draw({each.name: _course(each) for each in found}, os.fspath(picture))
+        chart.draw({each.name: report.course(each) for each in found}, os.fspath(picture))
     return record
 
 
@@ -301,101 +287,9 @@ def _sparks(spark: SparkSession, setting: Setting) -> Measured:
     return Measured(SPARK, epochs, (begin, asked), (asked, done), rows=rows - setting.keys - _AFTERWARDS, idle=idle)
 
 
-# --- what came out --------------------------------------------------------------------------------------------------
-
-
 def _until(condition: Callable[[], bool], seconds: float = _MOST) -> None:
     end = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > end:
             raise ResultError(f"nothing has happened for {seconds:g} seconds")
         pause()
-
-
-def _result(found: Measured, setting: Setting) -> dict[str, Any]:
-    if not found.rows or found.rows % setting.rate:
-        raise ResultError(
-            f"{found.name}: {found.rows:,} rows were counted, no whole number of seconds at {setting.rate:,} a second"
-        )
-    seconds = max(found.move[1] - found.move[0], 1.0)
-    begin, end = found.steady
-    pieces = max(int((end - begin) / seconds), 1)
-    length = min(seconds, end - begin)
-    steady = [quantiles(latencies(found.epochs, begin + i * length, begin + (i + 1) * length)) for i in range(pieces)]
-    moving = quantiles(latencies(found.epochs, found.move[0] - 1.0, found.move[1]))
-    normal = {name: statistics.median(each[name] for each in steady) for name in steady[0]}
-    return {
-        "name": found.name,
-        "steady": normal,
-        "moving": moving,
-        "ratio": round(moving["max_ms"] / normal["max_ms"], 2),
-        "duration_s": round(found.move[1] - found.move[0], 2),
-        "groups": found.groups,
-        "mb": round(found.bytes / 1e6, 1),
-        "rows_per_s": {
-            "steady": round(_throughput(found.epochs, *found.steady)),
-            "moving": round(_throughput(found.epochs, found.move[0], found.move[0] + seconds)),
-        },
-        "idle": found.idle.per_million(setting.rate * setting.seconds),
-        **found.notes,
-    }
-
-
-def _throughput(epochs: Sequence[Epoch], begin: float, end: float) -> float:
-    """Rows per second of the epochs that ended between two moments."""
-    return sum(epoch.rows for epoch in epochs if begin < epoch.end <= end) / (end - begin)
-
-
-def _notes(record: dict[str, Any]) -> Iterator[str]:
-    """What else there is to say."""
-    found = {each["name"]: each for each in record["results"]}
-    if "restored_mb_per_s" in found.get("all_at_once", {}):
-        speed, plain = found["all_at_once"]["restored_mb_per_s"], record["copy_mb_per_s"]
-        yield f"all_at_once restored {speed:,} MB/s; a plain copy of such files makes {plain:,} MB/s."
-    if "cut_epoch_s" in found.get("restart", {}):
-        whole, first = found["restart"]["cut_epoch_s"], found["restart"]["first_epoch_s"]
-        yield f"With all caches lost the first epoch took {first:.2f} s; one that reads all state first, {whole:.2f} s."
-
-
-def _course(found: Measured) -> chart.Course:
-    """The latency over time, with the move at 0."""
-    at = found.move[0]
-    points = [(epoch.begin - at, milliseconds(epoch.end - before.begin)) for before, epoch in zip(
-        found.epochs, found.epochs[1:], strict=False)]  # fmt: skip
-    begin = found.steady[0] - at
-    return chart.Course([point for point in points if point[0] > begin], found.move[1] - at)
-
-
-def _table(record: dict[str, Any]) -> Table:
-    title = f"latency while {record['state_mb']} MB of state go from 2 to 3 executors, {record['rate']:,} rows/s"
-    table = Table(title=title, title_justify="left")
-    table.add_column("")
-    headings = (
-        "p50, steady",
-        "moving",
-        "p99, steady",
-        "moving",
-        "max, steady",
-        "moving",
-        "ratio",
-        "took",
-        "MB",
-        "idle CPU",
-    )
-    for heading in headings:
-        table.add_column(heading, justify="right")
-    for each in record["results"]:
-        cells = []
-        for quantile in ("p50_ms", "p99_ms", "max_ms"):
-            cells += [f"{each['steady'][quantile]:,.0f}", f"{each['moving'][quantile]:,.0f}"]
-        table.add_row(
-            each["name"],
-            *cells,
-            f"{each['ratio']:.2f}",
-            f"{each['duration_s']:.1f} s",
-            f"{each['mb']:,.0f}",
-            f"{each['idle']['cpu_s_per_million']:,.0f} s",
-        )
-    table.caption = "idle CPU: seconds per million rows, all processes, when nothing moves; falls as Java warms up"
-    table.caption_justify = "left"
-    return table

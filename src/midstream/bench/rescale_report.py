@@ -1,0 +1,127 @@
+"""What a move has cost each contestant of `midstream bench rescale`, as a record, a table and a curve."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rich.table import Table
+
+from midstream.bench import chart
+from midstream.bench.latency import Epoch, latencies, milliseconds, quantiles
+from midstream.bench.oracle import ResultError
+from midstream.bench.usage import Usage
+
+
+@dataclass(slots=True)
+class Measured:
+    """What one contestant has done."""
+
+    name: str
+    epochs: list[Epoch]
+    steady: tuple[float, float]  # from, to
+    move: tuple[float, float]
+    groups: int = 0  # that moved
+    bytes: int = 0  # that were read from the store for it
+    rows: int = 0  # that were counted, in all
+    idle: Usage = field(default_factory=Usage)  # of all processes, in the steady stretch
+    notes: dict[str, Any] = field(default_factory=dict)
+
+
+def result(found: Measured, rate: int, length: int) -> dict[str, Any]:
+    """What is recorded of a contestant; refuses it if its rows are no whole number of seconds.
+
+    Args:
+        found: what it has done.
+        rate: rows per second.
+        length: of the steady stretch, in seconds.
+    """
+    if not found.rows or found.rows % rate:
+        raise ResultError(
+            f"{found.name}: {found.rows:,} rows were counted, no whole number of seconds at {rate:,} a second"
+        )
+    seconds = max(found.move[1] - found.move[0], 1.0)
+    begin, end = found.steady
+    pieces = max(int((end - begin) / seconds), 1)
+    piece = min(seconds, end - begin)
+    steady = [quantiles(latencies(found.epochs, begin + i * piece, begin + (i + 1) * piece)) for i in range(pieces)]
+    moving = quantiles(latencies(found.epochs, found.move[0] - 1.0, found.move[1]))
+    normal = {name: statistics.median(each[name] for each in steady) for name in steady[0]}
+    return {
+        "name": found.name,
+        "steady": normal,
+        "moving": moving,
+        "ratio": round(moving["max_ms"] / normal["max_ms"], 2),
+        "duration_s": round(found.move[1] - found.move[0], 2),
+        "groups": found.groups,
+        "mb": round(found.bytes / 1e6, 1),
+        "rows_per_s": {
+            "steady": round(_throughput(found.epochs, *found.steady)),
+            "moving": round(_throughput(found.epochs, found.move[0], found.move[0] + seconds)),
+        },
+        "idle": found.idle.per_million(rate * length),
+        **found.notes,
+    }
+
+
+def _throughput(epochs: Sequence[Epoch], begin: float, end: float) -> float:
+    """Rows per second of the epochs that ended between two moments."""
+    return sum(epoch.rows for epoch in epochs if begin < epoch.end <= end) / (end - begin)
+
+
+def notes(record: dict[str, Any]) -> Iterator[str]:
+    """What else there is to say."""
+    found = {each["name"]: each for each in record["results"]}
+    if "restored_mb_per_s" in found.get("all_at_once", {}):
+        speed, plain = found["all_at_once"]["restored_mb_per_s"], record["copy_mb_per_s"]
+        yield f"all_at_once restored {speed:,} MB/s; a plain copy of such files makes {plain:,} MB/s."
+    if "cut_epoch_s" in found.get("restart", {}):
+        whole, first = found["restart"]["cut_epoch_s"], found["restart"]["first_epoch_s"]
+        yield f"With all caches lost the first epoch took {first:.2f} s; one that reads all state first, {whole:.2f} s."
+
+
+def course(found: Measured) -> chart.Course:
+    """The latency over time, with the move at 0."""
+    at = found.move[0]
+    points = [(epoch.begin - at, milliseconds(epoch.end - before.begin)) for before, epoch in zip(
+        found.epochs, found.epochs[1:], strict=False)]  # fmt: skip
+    begin = found.steady[0] - at
+    return chart.Course([point for point in points if point[0] > begin], found.move[1] - at)
+
+
+def table(record: dict[str, Any]) -> Table:
+    """All contestants side by side."""
+    title = f"latency while {record['state_mb']} MB of state go from 2 to 3 executors, {record['rate']:,} rows/s"
+    shown = Table(title=title, title_justify="left")
+    shown.add_column("")
+    headings = (
+        "p50, steady",
+        "moving",
+        "p99, steady",
+        "moving",
+        "max, steady",
+        "moving",
+        "ratio",
+        "took",
+        "MB",
+        "idle CPU",
+    )
+    for heading in headings:
+        shown.add_column(heading, justify="right")
+    for each in record["results"]:
+        cells = []
+        for quantile in ("p50_ms", "p99_ms", "max_ms"):
+            cells += [f"{each['steady'][quantile]:,.0f}", f"{each['moving'][quantile]:,.0f}"]
+        shown.add_row(
+            each["name"],
+            *cells,
+            f"{each['ratio']:.2f}",
+            f"{each['duration_s']:.1f} s",
+            f"{each['mb']:,.0f}",
+            f"{each['idle']['cpu_s_per_million']:,.0f} s",
+        )
+    shown.caption = "idle CPU: seconds per million rows, all processes, when nothing moves; falls as Java warms up"
+    shown.caption_justify = "left"
+    return shown
