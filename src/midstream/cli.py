@@ -234,6 +234,7 @@ def rescale(
     skew: Annotated[float, typer.Option(help="Zipf exponent of the keys, 0: uniform.")] = 1.2,
     rate: Annotated[int, typer.Option(help="Rows per second.")] = 2_000,
     seconds: Annotated[int, typer.Option(help="Length of the steady stretch before the move.")] = 30,
+    every_ms: Annotated[int, typer.Option(help="How often an epoch begins, in milliseconds.")] = 250,
     store_mb_per_s: Annotated[int, typer.Option(help="Read the store no faster than this, 0: as fast as it is.")] = 0,
     picture: Annotated[Path | None, typer.Option(help="File for a picture of latency over time.")] = None,
     json: Json = None,
@@ -244,8 +245,8 @@ def rescale(
 
     names = (*NAMES, bench_rescale.SPARK) if strategy == "all" else tuple(strategy.split(","))
     bench_rescale.run(
-        state_mb=state_mb, strategies=names, skew=skew, rate=rate, seconds=seconds, store_mb_per_s=store_mb_per_s,
-        json=json, picture=picture,
+        state_mb=state_mb, strategies=names, skew=skew, rate=rate, seconds=seconds, every_ms=every_ms,
+        store_mb_per_s=store_mb_per_s, json=json, picture=picture,
     )  # fmt: skip
 
 

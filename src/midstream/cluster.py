@@ -79,7 +79,7 @@ class Cluster:
                 "spark.authenticate": "true",
                 "spark.authenticate.secret": self._secret,
                 "spark.cores.max": "1000",
-                "spark.locality.wait": "60s",  # a slot waits for its executor, where its state is
+                "spark.locality.wait": "10s",  # a slot waits for its executor, where its state is; for a lost one too
                 **{name.replace("__", "."): value for name, value in settings.items()},
             }
             for name, value in chosen.items():

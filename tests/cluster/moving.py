@@ -21,7 +21,8 @@ import midstream as ms
 from midstream.anchor import anchored, executors
 from midstream.changes import Change
 from midstream.cluster import QUICK
-from midstream.events import Event, Progress
+from midstream.events import Before, Event, Progress, Step
+from midstream.storage import commit_file, log_directory
 from midstream.testing import Cluster, cluster
 from tests.cluster import losing
 from tests.faults import workload
@@ -42,8 +43,15 @@ class Scenario(NamedTuple):
         """How many files of the input there are."""
         return 8 * len(self.steps) if self.fault else 4 + 4 * len(self.steps)
 
+    @property
+    def moving(self) -> tuple[ms.Phase, ...]:
+        """The phases in which state is on its way: of some strategies that is the epoch of the cut and no other."""
+        at_once = self.steps[-1].split()[1] in AT_ONCE
+        return (ms.Phase.ARMED,) if at_once else (ms.Phase.APPLIED, ms.Phase.MOVING)
+
 
 STRATEGIES = ("all_at_once", "batched", "live", "on_demand", "parallel", "replicated", "restart")
+AT_ONCE = ("all_at_once", "on_demand", "restart")
 PRELUDE = {"in": (), "out": ("in all_at_once",), "drain": ()}  # a job begins with a slot on each of three executors
 SCENARIOS = {
     "some strategies": Scenario(("in all_at_once", "out live", "drain on_demand")),
@@ -81,18 +89,10 @@ def run(spark: SparkSession, workers: Cluster, root: str, scenario: Scenario) ->
             known.wait()
             if event.epoch >= 2 or job.modifications:
                 begin.set()
-            moving = sum(event.moving.values())
-            here = {"before": is_last() and not moving, "during": is_last() and moving, "after": has_moved()}
-            if scenario.fault and not told["fault"] and here[scenario.when]:
-                told["fault"] = f"{scenario.fault} in epoch {event.epoch}, {moving} groups to go"
-                if scenario.fault == "driver":
-                    told["processes"] = workers.processes  # they outlive it
-                    with open(f"{root}/fired.json", "w") as file:
-                        json.dump(told, file)
-                        file.flush()
-                        os.fsync(file.fileno())
-                    os.kill(os.getpid(), signal.SIGKILL)
-                strike.set()
+        if scenario.fault and not told["fault"] and (reason := strikes(event)):
+            told["fault"], told["epoch"] = f"{scenario.fault} {reason}", event.epoch  # type: ignore[union-attr]
+            strike.set()
+        if isinstance(event, Progress):
             if job.modifications:  # its dry run takes longer than an epoch: wait, so that fewer epochs do
                 job.modifications[-1].reached(ms.Phase.ARMED, 60)
             nonlocal quiet
@@ -101,19 +101,39 @@ def run(spark: SparkSession, workers: Cluster, root: str, scenario: Scenario) ->
                 told["accessed"] += sum(event.accessed.values())
                 told["restored"] += sum(event.restored.values())
 
-    def is_last() -> bool:
-        return len(job.modifications) == len(scenario.steps)
-
-    def has_moved() -> bool:
-        return is_last() and job.modifications[-1].phase is ms.Phase.COMPLETED
+    def strikes(event: Event) -> str:
+        """Say why the fault strikes now, if it does."""
+        if not begin.is_set() or len(job.modifications) < len(scenario.steps):
+            return ""
+        phase = job.modifications[-1].phase
+        if scenario.when == "during":
+            here = isinstance(event, Before) and event.step is Step.RUN and phase in scenario.moving
+        else:
+            here = isinstance(event, Progress) and (phase is ms.Phase.COMPLETED) == (scenario.when == "after")
+        return f"while the move is {phase.value}" if here else ""
 
     job = workload.start(spark, root, files=files, on_drift="keep", listener=listen)
     known.set()
 
     def kill() -> None:
         strike.wait()
+        if scenario.when == "during":  # in mid-epoch, once a task has written its log
+            while not is_written(told["epoch"]):
+                time.sleep(0.001)
+        if scenario.fault == "driver":
+            told["processes"] = workers.processes  # they outlive it
+            with open(f"{root}/fired.json", "w") as file:
+                json.dump(told, file)
+                file.flush()
+                os.fsync(file.fileno())
+            os.kill(os.getpid(), signal.SIGKILL)
         workers.kill_worker(workers.workers[-1])
+        told["in mid-epoch"] = not os.path.exists(f"{root}/checkpoint/{commit_file(told['epoch'])}")
         workers.add_worker()
+
+    def is_written(epoch: int) -> bool:
+        logs = (f"{root}/checkpoint/{log_directory(operator, epoch)}" for operator in ("everything", "sums"))
+        return any(files for log in logs for _, _, files in os.walk(log))
 
     killer = threading.Thread(target=kill, daemon=True)
     killer.start()
@@ -123,8 +143,8 @@ def run(spark: SparkSession, workers: Cluster, root: str, scenario: Scenario) ->
         modification.reached(ms.Phase.COMPLETED, 300)
         told["moved"].append([name, modification.phase.value, modification.note, modification.error])
     job.await_termination()
-    if scenario.fault == "executor":
-        killer.join(120)
+    if strike.is_set():
+        killer.join()
     told["owners"] = [[slot.operator, slot.slot, slot.executor, slot.groups] for slot in job.slots]
     saved = workload.outcome(job, root)
     told["outcome"] = {name: dict(found) for name, found in saved.items()}
@@ -150,6 +170,10 @@ def main(root: str, names: Sequence[str]) -> None:
                 told = losing.run(spark, workers, directory, KILLED[name])
                 workers.add_worker()
             else:
+                if lacking := len(workers.workers) - len(
+                    executors(spark)
+                ):  # a drained one does not come back by itself
+                    spark.sparkContext._jsc.sc().requestExecutors(lacking)
                 while len(executors(spark)) < len(workers.workers):
                     time.sleep(0.01)
                 told = run(spark, workers, directory, SCENARIOS[name])

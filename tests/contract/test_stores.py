@@ -15,6 +15,7 @@ from midstream.errors import StateError
 from midstream.state.lmdb_store import LayeredStore, LmdbStore
 from midstream.state.memory import MemoryStore
 from midstream.state.store import FIRST, LAST, GroupStore, Version
+from midstream.state.throttle import Throttle
 from tests.edits import Edits
 
 Entries = dict[bytes, bytes]
@@ -273,4 +274,26 @@ def test_a_layered_store_leaves_its_snapshot_alone_and_is_not_snapshotted_itself
     assert Path(store.base).read_bytes() == before
     with pytest.raises(StateError, match="flatten"):
         store.snapshot(str(tmp_path / "again"))
+    store.close()
+
+
+def test_a_layered_store_over_a_far_snapshot_waits_for_every_page_it_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    waited: list[float] = []
+    monkeypatch.setattr("midstream.state.throttle.time.sleep", waited.append)
+    entries = numbered(20_000)
+    base = in_lmdb(tmp_path, entries)
+    base.snapshot(str(tmp_path / "base"))
+    store = LayeredStore(str(tmp_path / "base"), str(tmp_path / "layer"), Throttle(bytes_per_second=1))
+    store.apply([Edits({b"\1%06d" % 1: b"new"})], NEXT)
+    with store.reader() as reader:
+        reader.get_many([b"\1%06d" % 1])
+        assert waited.pop() <= 0, "what is in the layer is near"
+        reader.get_many([b"\1%06d" % number for number in range(3)])
+        assert waited.pop() == pytest.approx(2 * 2 * 4096, abs=1), "two keys, two levels of the tree"
+        list(reader.scan(FIRST, LAST))
+    assert waited.pop() >= sum(len(key) + len(value) for key, value in entries.items())
+    store.flatten(str(tmp_path / "full")).close()
+    assert waited.pop() == pytest.approx(os.path.getsize(tmp_path / "base"), abs=1)
     store.close()

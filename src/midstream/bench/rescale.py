@@ -27,7 +27,8 @@ from midstream.bench.latency import epochs_of, stay
 from midstream.bench.oracle import ResultError
 from midstream.bench.record import at_least_one, rendered, save
 from midstream.bench.rescale_report import Measured
-from midstream.bench.rows import Rows
+from midstream.bench.rows import PRICE, Rows
+from midstream.bench.steady import steady
 from midstream.bench.usage import used
 from midstream.bench.workbench import SETTINGS, pause, quiet, set_log_level
 from midstream.cluster import cluster
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 SPARK = "spark"  # Spark's own way
-_BYTES_PER_KEY = 56  # in the store, as measured
+_BYTES_PER_KEY = 64  # in the store, as measured
 _PER_EPOCH = 500_000  # keys that are loaded in an epoch
 _AFTERWARDS = 4  # rows of the first key, an epoch each, in which snapshots are taken of what was loaded
 _COPIES = 7  # of plain files, to compare with
@@ -54,6 +55,7 @@ class Setting:
     skew: float
     rate: int
     seconds: int
+    every: int  # milliseconds from epoch to epoch
     store: int  # bytes per second, 0: no limit
     directory: str
 
@@ -63,13 +65,13 @@ class Setting:
 
     def load(self, spark: SparkSession) -> DataFrame:
         """One row of every key, for the state to begin with."""
-        rows = spark.readStream.schema("key long, price long").option("maxFilesPerTrigger", 1)
+        rows = spark.readStream.schema("key long, price long, number long").option("maxFilesPerTrigger", 1)
         return rows.parquet(self.path("load"))
 
-    def live(self, spark: SparkSession) -> DataFrame:
-        """Rows at a constant rate, without end."""
-        rows = spark.readStream.format("rate").option("rowsPerSecond", self.rate).option("numPartitions", 2).load()
-        return rows.selectExpr(f"{Rows(self.keys, self.skew).key} as key", "1 + value % 1000 as price")
+    def live(self, spark: SparkSession, since: float) -> DataFrame:
+        """Rows at a constant rate, without end, numbered from 0."""
+        key = Rows(self.keys, self.skew).key
+        return steady(spark, self.rate, since).selectExpr(f"{key} as key", f"{PRICE} as price", "value as number")
 
 
 def run(
@@ -78,6 +80,7 @@ def run(
     skew: float = 1.2,
     rate: int = 2_000,
     seconds: int = 30,
+    every_ms: int = 250,
     store_mb_per_s: int = 0,
     json: str | os.PathLike[str] | None = None,
     picture: str | os.PathLike[str] | None = None,
@@ -94,12 +97,14 @@ def run(
         skew: Zipf exponent of the keys.
         rate: rows per second.
         seconds: length of the steady stretch before the move, and how long it goes on after it.
-        store_mb_per_s: let Midstream read its store no faster than this; Spark's own way is not slowed down.
+        every_ms: how often an epoch begins.
+        store_mb_per_s: let each task of Midstream read its store no faster than this; Spark's own way is not slowed
+            down.
         json: file for the record.
         picture: file for a picture of the latencies.
         echo: takes the text to print.
     """
-    at_least_one(state_mb=state_mb, rate=rate, seconds=seconds)
+    at_least_one(state_mb=state_mb, rate=rate, seconds=seconds, every_ms=every_ms)
     unknown = set(strategies) - {*NAMES, SPARK}
     if unknown:
         raise ms.PlanError(f"there is no strategy {', '.join(sorted(unknown))}; there are {', '.join((*NAMES, SPARK))}")
@@ -107,9 +112,8 @@ def run(
         spark = workers.session(**{name.replace(".", "__"): text for name, text in SETTINGS.items()})
         set_log_level(spark, "ERROR")
         keys = state_mb * 1_000_000 // _BYTES_PER_KEY
-        setting = Setting(
-            keys, skew, rate, seconds, store_mb_per_s * 1_000_000, os.path.join(workers.directory, "bench")
-        )
+        directory = os.path.join(workers.directory, "bench")
+        setting = Setting(keys, skew, rate, seconds, every_ms, store_mb_per_s * 1_000_000, directory)
         os.makedirs(setting.directory)
         found = []
         if ours := [name for name in strategies if name != SPARK]:
@@ -128,7 +132,8 @@ def run(
     results = [report.result(each, rate, seconds) for each in found]
     record = {
         "checked": True, "state_mb": state_mb, "keys": keys, "skew": skew, "rate": rate, "seconds": seconds,
-        "store_mb_per_s": store_mb_per_s, "copy_mb_per_s": round(plain / 1e6), "results": results, "machine": about,
+        "every_ms": every_ms, "store_mb_per_s": store_mb_per_s, "copy_mb_per_s": round(plain / 1e6),
+        "results": results, "machine": about,
     }  # fmt: skip
     echo(rendered(report.table(record), *report.notes(record), "Every row was counted exactly once."))
     if json is not None:
@@ -145,8 +150,10 @@ def _flow(spark: SparkSession, setting: Setting, *, live: bool) -> ms.Flow:
     flow = ms.Flow("rescale")
     rows = flow.source("load", setting.load(spark))
     if live:
-        rows = flow.union("all", rows, flow.source("rows", setting.live(spark)))
-    sums = rows.key_by("key").aggregate("sums", slots=2, n=ms.count(), total=ms.sum("price"))
+        rows = flow.union("all", rows, flow.source("rows", setting.live(spark, time.time())))
+    sums = rows.key_by("key").aggregate(
+        "sums", slots=2, n=ms.count(), total=ms.sum("price"), newest=ms.max("number")
+    )  # fmt: skip
     sums.sink("out", ms.sinks.noop())
     return flow
 
@@ -173,9 +180,9 @@ def _written(spark: SparkSession, setting: Setting) -> None:
     """Write one row of every key to files, each of them for one epoch."""
     if not os.path.exists(setting.path("load")):
         rows = spark.range(0, setting.keys, 1, -(-setting.keys // _PER_EPOCH))
-        rows.selectExpr("id as key", "id % 1000 as price").write.parquet(setting.path("load"))
+        rows.selectExpr("id as key", "id % 1000 as price", "-1L as number").write.parquet(setting.path("load"))
         for _ in range(_AFTERWARDS):
-            spark.sql("select 0L as key, 1L as price").write.mode("append").parquet(setting.path("load"))
+            spark.sql("select 0L as key, 1L as price, -1L as number").write.mode("append").parquet(setting.path("load"))
 
 
 @contextmanager
@@ -199,7 +206,7 @@ def _ours(spark: SparkSession, setting: Setting, name: str) -> Measured:
 
     with _copied(setting, name) as checkpoint:
         job = _flow(spark, setting, live=True).start(
-            checkpoint, trigger=ms.every(0), on_drift="apply", listener=listen,
+            checkpoint, trigger=ms.every(f"{setting.every} milliseconds"), on_drift="apply", listener=listen,
             store_bytes_per_second=setting.store,
         )  # fmt: skip
         with job:
@@ -217,8 +224,9 @@ def _ours(spark: SparkSession, setting: Setting, name: str) -> Measured:
             epochs = [epoch for query in dict.fromkeys(queries) if query is not None for epoch in epochs_of(query)]
         moved = [each for each in progress if move.cut is not None and each.epoch > move.cut.epoch]
         saved = job.savepoint(os.path.join(checkpoint, "savepoint"))
-        rows = spark.read.parquet(f"{saved}/state/sums/record").selectExpr("sum(n)").collect()[0][0]
-    found = Measured(name, epochs, (begin, asked), (asked, done), rows=rows - setting.keys - _AFTERWARDS, idle=idle)
+        counted = spark.read.parquet(f"{saved}/state/sums/record").selectExpr("sum(n)", "max(newest)").collect()[0]
+    _check(setting, name, *counted)
+    found = Measured(name, epochs, (begin, asked), (asked, done), idle=idle)
     found.groups = int(move.note.split(" of ")[0].split()[-1])
     found.bytes = sum(each.copied["sums"] for each in moved)
     found.notes = {"phases": move.durations, "first_epoch_s": round(progress[0].durations["total"], 2)}
@@ -251,14 +259,14 @@ def _plain_copy(setting: Setting) -> float:
 
 def _sparks(spark: SparkSession, setting: Setting) -> Measured:
     """The same sums as a native query: stopped between two batches, repartitioned offline, started again."""
-    checkpoint = setting.path("native")
+    checkpoint, since = setting.path("native"), time.time()
 
     def start(partitions: int) -> StreamingQuery:
         spark.conf.set("spark.sql.shuffle.partitions", str(partitions))
-        rows = setting.load(spark).unionByName(setting.live(spark))
-        counted = rows.groupBy("key").agg(F.count("*").alias("n"), F.sum("price").alias("total"))
+        rows = setting.load(spark).unionByName(setting.live(spark, since))
+        counted = rows.groupBy("key").agg(F.count("*").alias("n"), F.sum("price"), F.max("number"))
         writer = counted.writeStream.format("noop").option("checkpointLocation", checkpoint).outputMode("update")
-        return writer.trigger(processingTime="500 milliseconds").start()
+        return writer.trigger(processingTime=f"{setting.every} milliseconds").start()
 
     def stop(query: StreamingQuery) -> None:
         before = query.lastProgress["batchId"]  # type: ignore[index]
@@ -283,8 +291,16 @@ def _sparks(spark: SparkSession, setting: Setting) -> Measured:
     stay(setting.seconds / 2)
     stop(query)
     epochs += epochs_of(query)
-    rows = spark.read.format("statestore").load(checkpoint).selectExpr("sum(value.count)").collect()[0][0]
-    return Measured(SPARK, epochs, (begin, asked), (asked, done), rows=rows - setting.keys - _AFTERWARDS, idle=idle)
+    state = spark.read.format("statestore").load(checkpoint)
+    _check(setting, SPARK, *state.selectExpr("sum(value.count)", "max(value.max)").collect()[0])
+    return Measured(SPARK, epochs, (begin, asked), (asked, done), idle=idle)
+
+
+def _check(setting: Setting, name: str, counted: int, newest: int) -> None:
+    """See that all rows up to the newest, which are numbered, were counted, each of them once."""
+    rows = counted - setting.keys - _AFTERWARDS
+    if rows != newest + 1 or rows <= 0:
+        raise ResultError(f"{name}: {rows:,} rows were counted, and the newest one has number {newest:,}")
 
 
 def _until(condition: Callable[[], bool], seconds: float = _MOST) -> None:

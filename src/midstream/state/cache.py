@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -21,12 +20,13 @@ from midstream.journal import Commit, Journal, OperatorState, SnapshotRef
 from midstream.state.backlog import Deferred
 from midstream.state.budget import Budget
 from midstream.state.changelog import Log
-from midstream.state.checksum import checksum_of
+from midstream.state.checksum import checksum_of, copied
 from midstream.state.lmdb_store import LayeredStore, LmdbStore, close_environment
 from midstream.state.location import boot_id, executor_cache
 from midstream.state.memory import MemoryStore
 from midstream.state.pending import Entries, PendingStore
 from midstream.state.store import Changes, GroupStore, Version
+from midstream.state.throttle import Throttle
 from midstream.storage import COMMITS, Storage, epoch_of, snapshot_directory
 
 IN_PLACE = ".base"
@@ -204,7 +204,11 @@ class Cache:
 
     @property
     def _reads_in_place(self) -> bool:
-        return (self.head.in_place or self.lazy) and not self.head.bytes_per_second
+        return self.head.in_place or self.lazy
+
+    @property
+    def _throttle(self) -> Throttle:
+        return Throttle(self.head.bytes_per_second)
 
     def _pointer(self, group: int) -> str:
         return os.path.join(self.directory, f"{group}.current")
@@ -216,7 +220,7 @@ class Cache:
             return self._fresh(group)
         path = os.path.join(self.directory, name)
         if name.endswith(IN_PLACE):
-            return LayeredStore(os.readlink(path), path + ".layer")
+            return LayeredStore(os.readlink(path), path + ".layer", self._throttle)
         if not os.path.exists(path):
             raise StateError(f"{path} is gone")
         return LmdbStore(path)
@@ -247,10 +251,9 @@ class Cache:
                         raise ValueError("its size does not match")
                     name += IN_PLACE
                     os.symlink(where, path + IN_PLACE)
-                    store = LayeredStore(where, path + IN_PLACE + ".layer")
+                    store = LayeredStore(where, path + IN_PLACE + ".layer", self._throttle)
                 else:
-                    self._download(storage, reference, path)
-                    if checksum_of(path) != (reference.checksum, reference.size):
+                    if self._downloaded(storage, reference, path) != (reference.checksum, reference.size):
                         os.unlink(path)
                         raise ValueError("its checksum does not match")
                     store = LmdbStore(path)
@@ -262,12 +265,17 @@ class Cache:
         self._switch(group, name)
         return store
 
-    def _download(self, storage: Storage, reference: SnapshotRef, path: str) -> None:
-        begun = time.monotonic()
-        storage.download(reference.path, path)
+    def _downloaded(self, storage: Storage, reference: SnapshotRef, path: str) -> tuple[int, int]:
+        """Copy a snapshot; gives checksum and size of what came."""
+        with self._throttle.reading() as reading:
+            if storage.is_local:
+                found = copied(storage.path(reference.path), path)
+            else:
+                storage.download(reference.path, path)
+                found = checksum_of(path)
+            reading.bytes += reference.size
         self.budget.copied += reference.size
-        if self.head.bytes_per_second:
-            time.sleep(max(reference.size / self.head.bytes_per_second - (time.monotonic() - begun), 0.0))
+        return found
 
     def _flatten(self, group: int, store: LayeredStore) -> LmdbStore:
         name = self._new_name(group)

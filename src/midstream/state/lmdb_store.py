@@ -22,6 +22,7 @@ import msgspec
 
 from midstream.errors import StateError
 from midstream.state.store import FIRST, LAST, Changes, GroupStore, Reader, Version
+from midstream.state.throttle import Throttle
 
 T = TypeVar("T")
 
@@ -30,6 +31,8 @@ _MAX_KEY = 511  # LMDB's limit: a longer key is kept in the value, under its fir
 _KEPT = _MAX_KEY - 32
 _START_SIZE = 1 << 20
 _MAX_OPEN = 512
+_PAGE = 4096
+_UNBOUNDED = Throttle()
 
 _open: OrderedDict[str, lmdb.Environment] = OrderedDict()
 _open_in = os.getpid()
@@ -98,13 +101,13 @@ def check_file(path: str) -> None:
     """Refuse a file that is shorter than its own header says: reading past its end would kill the process."""
     size = os.path.getsize(path)
     with open(path, "rb") as file:
-        pages = [file.read(4096) for _ in range(2)]
+        pages = [file.read(_PAGE) for _ in range(2)]
     newest = (-1, 0)
     for page in pages:
-        if len(page) == 4096 and page[16:20] == b"\xde\xc0\xef\xbe":
+        if len(page) == _PAGE and page[16:20] == b"\xde\xc0\xef\xbe":
             last_page, transaction = struct.unpack_from("<QQ", page, 16 + 8 + 16 + 96)
             newest = max(newest, (transaction, last_page))
-    if newest[0] < 0 or size < (newest[1] + 1) * 4096:
+    if newest[0] < 0 or size < (newest[1] + 1) * _PAGE:
         raise StateError(f"the state file {path} is damaged or cut off at {size} bytes")
 
 
@@ -142,7 +145,7 @@ class LmdbStore(GroupStore):
             self._env.copyfd(file.fileno(), compact=True)
 
     def bytes_used(self) -> int:  # noqa: D102
-        return int((self._env.info()["last_pgno"] + 1) * 4096)
+        return int((self._env.info()["last_pgno"] + 1) * _PAGE)
 
     def entries(self) -> int:  # noqa: D102
         return max(int(self._env.stat()["entries"]) - 1, 0)  # one is the version
@@ -245,11 +248,13 @@ class LayeredStore(GroupStore):
     """A snapshot read in place, with a small local layer of newer changes over it.
 
     For groups whose file has not been copied: only the pages that a lookup needs are read. It is not snapshotted
-    again; `flatten` turns it into a full store.
+    again; `flatten` turns it into a full store. A throttle counts every page on the way to a key, also one that was
+    read before.
     """
 
-    def __init__(self, base: str, layer: str) -> None:
+    def __init__(self, base: str, layer: str, throttle: Throttle = _UNBOUNDED) -> None:
         self.base = base
+        self._throttle = throttle
         check_file(base)
         self._base = _environment(base, _opened_in_place)
         self._layer = LmdbStore(layer)
@@ -264,7 +269,7 @@ class LayeredStore(GroupStore):
     @contextmanager
     def reader(self) -> Iterator[Reader]:  # noqa: D102
         with self._base.begin() as transaction, self._layer.reader() as newer:
-            yield _LayeredReader(LmdbReader(transaction), newer)
+            yield _LayeredReader(_FarReader(transaction, self._base.stat()["depth"], self._throttle), newer)
 
     def apply(self, changes: Iterable[Changes], version: Version) -> None:  # noqa: D102
         self._layer.apply([_Layered(change) for change in changes], version)
@@ -274,9 +279,10 @@ class LayeredStore(GroupStore):
 
     def flatten(self, path: str) -> LmdbStore:
         """Copy base and layer into a full store at `path`."""
-        with open(self.base, "rb") as source, open(path, "wb") as target:
+        with self._throttle.reading() as reading, open(self.base, "rb") as source, open(path, "wb") as target:
             while block := source.read(1 << 22):
                 target.write(block)
+                reading.bytes += len(block)
         full, version = LmdbStore(path), self.version()
         if version is not None and self._layer.version() is not None:
             with self._layer.reader() as newer:
@@ -292,6 +298,27 @@ class LayeredStore(GroupStore):
     def close(self) -> None:  # noqa: D102
         close_environment(self.base)
         self._layer.close()
+
+
+class _FarReader(LmdbReader):
+    """Reads pages of a file where it lies; a tree of so many levels has that many on the way to a key."""
+
+    def __init__(self, transaction: lmdb.Transaction, depth: int, throttle: Throttle) -> None:
+        super().__init__(transaction)
+        self._depth, self._throttle = depth, throttle
+
+    def get_many(self, keys: list[bytes]) -> list[bytes | None]:
+        with self._throttle.reading() as reading:
+            found = super().get_many(keys)
+            reading.bytes += len(keys) * self._depth * _PAGE
+        return found
+
+    def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
+        with self._throttle.reading() as reading:
+            reading.bytes += self._depth * _PAGE
+            for key, value in super().scan(start, stop):
+                reading.bytes += len(key) + len(value)
+                yield key, value
 
 
 class _LayeredReader(Reader):

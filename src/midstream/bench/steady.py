@@ -1,0 +1,89 @@
+"""Rows at a constant rate, as a streaming source whose clock ticks in milliseconds; Spark's own ticks in seconds.
+
+Offsets are milliseconds since a moment that is given, so the rows of any epoch are known, and can be read again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+_FORMAT = "midstream-steady"
+_TASKS = 2
+
+Offset = dict[str, int]  # {"milliseconds": since the first row}
+
+
+def steady(spark: SparkSession, rate: int, since: float) -> DataFrame:
+    """Give a stream of numbers 0, 1, 2, ...: so many per second since a moment, the column `value`."""
+    spark.dataSource.register(SteadySource)
+    ranges = spark.readStream.format(_FORMAT).option("rate", rate).option("since", since).load()
+    return ranges.selectExpr("explode(sequence(first, last)) as value")  # Python makes a row a task, the JVM the rest
+
+
+class SteadySource(DataSource):
+    """What `spark.readStream.format("midstream-steady")` finds."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The name of the format."""
+        return _FORMAT
+
+    def schema(self) -> str:
+        """A range of numbers, both ends included."""
+        return "first long, last long"
+
+    def streamReader(self, schema: StructType) -> SteadyReader:  # noqa: N802 (Spark's name)
+        """Make the reader of one query."""
+        return SteadyReader(int(self.options["rate"]), float(self.options["since"]))
+
+
+class Numbers(InputPartition):
+    """The numbers of one task."""
+
+    def __init__(self, first: int, last: int) -> None:
+        super().__init__(None)
+        self.first, self.last = first, last
+
+
+class SteadyReader(DataSourceStreamReader):
+    """Gives the numbers whose time has come.
+
+    >>> reader = SteadyReader(rate=2000, since=0.0)
+    >>> [(each.first, each.last) for each in reader.partitions({"milliseconds": 10}, {"milliseconds": 12})]
+    [(20, 21), (22, 23)]
+    >>> reader.partitions({"milliseconds": 12}, {"milliseconds": 12})
+    []
+    """
+
+    def __init__(self, rate: int, since: float) -> None:
+        self._rate, self._since = rate, since
+
+    def initialOffset(self) -> Offset:  # noqa: N802
+        """Begin with the first number."""
+        return {"milliseconds": 0}
+
+    def latestOffset(self, start: Offset, limit: Any) -> Offset:  # noqa: N802
+        """All that there is by now."""
+        return {"milliseconds": max(int(1000 * (time.time() - self._since)), start["milliseconds"])}
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[Numbers]:
+        """Share the numbers of an epoch among tasks."""
+        first, stop = self._number(start), self._number(end)
+        step = max(-(-(stop - first) // _TASKS), 1)
+        return [Numbers(at, min(at + step, stop) - 1) for at in range(first, stop, step)]
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[int, int]]:
+        """Give the range of a task."""
+        assert isinstance(partition, Numbers)
+        yield partition.first, partition.last
+
+    def _number(self, offset: Offset) -> int:
+        return offset["milliseconds"] * self._rate // 1000
