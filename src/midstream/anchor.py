@@ -78,6 +78,14 @@ def executors(spark: SparkSession) -> frozenset[str]:
     return frozenset(ids.apply(i) for i in range(ids.size()))
 
 
+def keep_executors(spark: SparkSession, count: int) -> None:
+    """Let Spark have so many executors: it replaces those that are lost, and does not start more."""
+    jvm = spark._jvm
+    assert jvm is not None
+    nowhere = jvm.PythonUtils.toScalaMap(jvm.java.util.HashMap())
+    spark.sparkContext._jsc.sc().requestTotalExecutors(count, 0, nowhere)
+
+
 def _made(session: SparkSession, seats: int) -> Anchor:
     known, name = ", ".join(map(str, tokens(seats))), f"midstream_anchor_{os.urandom(6).hex()}"
     frame = session.sql(  # its name is in it, or Spark would take another of as many seats for the same

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from midstream import plan as p
-from midstream.anchor import Anchor, anchored, executors, warmed
+from midstream.anchor import Anchor, anchored, executors, keep_executors, warmed
 from midstream.migration.move import Move, Outcome
 from midstream.migration.strategy import Step, Strategy
 from midstream.resolve import Resolved
@@ -107,6 +107,7 @@ class Places:
     _given: dict[str, tuple[Routing, Step]] = field(default_factory=dict)  # what the epoch at hand was told
     _done: Callable[[str], None] | None = None  # is told of groups that stayed
     _executors: frozenset[str] = frozenset()  # that were there when seats were made, or that were told of since
+    _most: int = 0  # how many there were at most, without those that were released
     _since: float = 0.0  # when groups began to move
 
     @property
@@ -253,6 +254,7 @@ class Places:
         if self.is_current:
             return
         self.engine.cores, self._executors = self._cores(), self._present()
+        self._most = max(self._most, len(self._executors))
         old, self._anchor = self._anchor, anchored(self.engine.spark, self._seats(), self._executors)
         self.where = self._anchor.where
         if old is not None:
@@ -290,7 +292,9 @@ class Places:
         """Give an executor that serves nothing back to Spark; between two epochs.
 
         Its seat goes first, while all that Spark would make it anew from is there: a seat that is lost with its
-        executor took an epoch 5 to 60 seconds. Spark puts nothing on an executor that is decommissioned.
+        executor took an epoch 5 seconds and more. Spark puts nothing on an executor that is decommissioned. It is told
+        how many it shall have: where nobody has ever said so, killing one lets it want none, and others that are lost
+        would not be replaced.
         """
         self.drained |= {executor}
         context, jvm = self.engine.spark.sparkContext._jsc.sc(), self.engine.spark._jvm
@@ -299,6 +303,8 @@ class Places:
         context.schedulerBackend().decommissionExecutor(executor, why, False, False)
         self.look_around()
         context.killExecutor(executor)
+        self._most -= 1
+        keep_executors(self.engine.spark, self._most)
 
     def settled(self, plan: p.Plan, resolved: Resolved) -> p.Plan:
         """Write the homes in force into a plan."""

@@ -12,13 +12,13 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from pyspark.sql import SparkSession
 
 import midstream as ms
-from midstream.anchor import anchored, executors
+from midstream.anchor import anchored, executors, keep_executors
 from midstream.changes import Change
 from midstream.cluster import QUICK
 from midstream.events import Before, Event, Progress, Step
@@ -127,6 +127,7 @@ def run(spark: SparkSession, workers: Cluster, root: str, scenario: Scenario) ->
                 file.flush()
                 os.fsync(file.fileno())
             os.kill(os.getpid(), signal.SIGKILL)
+        told["executors"] = sorted(executors(spark))
         workers.kill_worker(workers.workers[-1])
         told["in mid-epoch"] = not os.path.exists(f"{root}/checkpoint/{commit_file(told['epoch'])}")
         workers.add_worker()
@@ -157,6 +158,24 @@ def directory_of(name: str) -> str:
     return name.replace(" ", "-").replace(",", "")
 
 
+def recover(spark: SparkSession, workers: Cluster, scenario: Scenario, told: dict[str, Any]) -> None:
+    """See that the executor that was lost is replaced, though another one was drained; then ask for that one too."""
+    drained = sum(step.startswith("drain") for step in scenario.steps)
+    if "executors" in told:
+        until(lambda: not executors(spark).issuperset(told["executors"]), "Spark notices that one is lost")
+    until(lambda: len(executors(spark)) >= len(workers.workers) - drained, "who is lost is replaced")
+    if drained:
+        keep_executors(spark, len(workers.workers))
+
+
+def until(condition: Callable[[], bool], what: str) -> None:
+    """Wait for something."""
+    end = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < end, what
+        time.sleep(0.01)
+
+
 def main(root: str, names: Sequence[str]) -> None:
     """Run scenarios, one after the other, on one cluster; one of `KILLED` comes first."""
     with cluster(workers=2 if names[0] in KILLED else 3) as workers:
@@ -170,17 +189,13 @@ def main(root: str, names: Sequence[str]) -> None:
                 told = losing.run(spark, workers, directory, KILLED[name])
                 workers.add_worker()
             else:
-                if lacking := len(workers.workers) - len(
-                    executors(spark)
-                ):  # a drained one does not come back by itself
-                    spark.sparkContext._jsc.sc().requestExecutors(lacking)
-                while len(executors(spark)) < len(workers.workers):
-                    time.sleep(0.01)
+                until(lambda: len(executors(spark)) == len(workers.workers), "every worker has an executor")
                 told = run(spark, workers, directory, SCENARIOS[name])
                 one, other = (anchored(spark, 3, executors(spark)) for _ in range(2))
                 one.drop()
                 told["apart"] = other.frame.storageLevel.useMemory  # it has not gone with the first
                 other.drop()
+                recover(spark, workers, SCENARIOS[name], told)
             with open(os.path.join(directory, "told.json"), "w") as file:
                 json.dump(told, file)
 
