@@ -78,7 +78,7 @@ def change(name: str, job: ms.Job) -> Change:
 
 def run(spark: SparkSession, workers: Cluster, root: str, scenario: Scenario) -> dict[str, Any]:
     """Run to the end of the input; say what became of the modifications, and whether the fault has struck."""
-    told: dict[str, Any] = {"fault": "", "accessed": 0, "restored": 0, "moved": []}
+    told: dict[str, Any] = {"fault": "", "accessed": 0, "restored": 0, "moved": [], "drained": []}
     begin, known, strike, quiet = threading.Event(), threading.Event(), threading.Event(), 0
     files = FILES[: scenario.files]
     if os.path.exists(f"{root}/fired.json"):  # it is the run after that
@@ -140,6 +140,8 @@ def run(spark: SparkSession, workers: Cluster, root: str, scenario: Scenario) ->
     killer.start()
     begin.wait(120)
     for name in scenario.steps if not job.modifications else ():
+        if name.startswith("drain"):
+            told["drained"].append(job.slots[0].executor)
         modification = job.modify(change(name, job))
         modification.reached(ms.Phase.COMPLETED, 300)
         told["moved"].append([name, modification.phase.value, modification.note, modification.error])
@@ -158,13 +160,15 @@ def directory_of(name: str) -> str:
     return name.replace(" ", "-").replace(",", "")
 
 
-def recover(spark: SparkSession, workers: Cluster, scenario: Scenario, told: dict[str, Any]) -> None:
+def recover(spark: SparkSession, workers: Cluster, told: dict[str, Any]) -> None:
     """See that the executor that was lost is replaced, though another one was drained; then ask for that one too."""
-    drained = sum(step.startswith("drain") for step in scenario.steps)
     if "executors" in told:
         until(lambda: not executors(spark).issuperset(told["executors"]), "Spark notices that one is lost")
-    until(lambda: len(executors(spark)) >= len(workers.workers) - drained, "who is lost is replaced")
-    if drained:
+    if told["moved"] and told["moved"][-1][1] == "Completed":
+        until(lambda: executors(spark).isdisjoint(told["drained"]), "who is drained goes")
+    wanted = len(workers.workers) - len(told["drained"])
+    until(lambda: len(executors(spark)) >= wanted, "who is lost is replaced")
+    if told["drained"]:
         keep_executors(spark, len(workers.workers))
 
 
@@ -195,7 +199,7 @@ def main(root: str, names: Sequence[str]) -> None:
                 one.drop()
                 told["apart"] = other.frame.storageLevel.useMemory  # it has not gone with the first
                 other.drop()
-                recover(spark, workers, SCENARIOS[name], told)
+                recover(spark, workers, told)
             with open(os.path.join(directory, "told.json"), "w") as file:
                 json.dump(told, file)
 
