@@ -60,7 +60,7 @@ class Settings:
     apart: bool = False  # executors have caches of their own
     defers: bool = False  # rows of groups whose state cannot be there soon are put aside
     prefetch_budget: int = 64 << 20
-    prefetch_time: int = 250_000  # microseconds
+    prefetch_time: int = 50_000  # microseconds
     standbys: int = 0  # second copies of every group, on other executors
     store_bytes_per_second: int = 0  # 0: no limit
     cut_deadline: float = 60.0  # seconds for the first epoch under a new plan

@@ -52,7 +52,7 @@ def start(
     rows_per_arrow_batch: int = 100_000,
     restore_in_place: bool = False,
     prefetch_budget: int = 64 << 20,
-    prefetch_time: Duration = "250 milliseconds",
+    prefetch_time: Duration = "50 milliseconds",
     standbys: int = 0,
     snapshot_budget: int = 1 << 20,
     store_bytes_per_second: int = 0,

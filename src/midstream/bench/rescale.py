@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 import statistics
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 SPARK = "spark"  # Spark's own way
-_BYTES_PER_KEY = 64  # in the store, as measured
+_BYTES_PER_KEY = 80  # in the store, as measured
 _PER_EPOCH = 500_000  # keys that are loaded in an epoch
 _AFTERWARDS = 4  # rows of the first key, an epoch each, in which snapshots are taken of what was loaded
 _COPIES = 7  # of plain files, to compare with
@@ -199,10 +200,14 @@ def _copied(setting: Setting, name: str) -> Iterator[str]:
 
 def _ours(spark: SparkSession, setting: Setting, name: str) -> Measured:
     progress: list[Progress] = []
+    lose = threading.Event()
 
     def listen(event: Event) -> None:
         if isinstance(event, Progress):
             progress.append(event)
+            if lose.is_set():  # between two epochs
+                _lose(setting, job)
+                lose.clear()
 
     with _copied(setting, name) as checkpoint:
         job = _flow(spark, setting, live=True).start(
@@ -211,7 +216,7 @@ def _ours(spark: SparkSession, setting: Setting, name: str) -> Measured:
         )  # fmt: skip
         with job:
             _until(lambda: job.modifications[0].phase.is_final)
-            _until(lambda: len(progress) > 5 and not any(each.restored["sums"] for each in progress[-3:]))
+            _until(lambda: len(progress) > 5 and not any(each.copied["sums"] for each in progress[-3:]))
             job._engine.places.warm()
             stay(setting.seconds / 2)
             begin, queries, before = time.time(), [job.query], used()
@@ -222,14 +227,17 @@ def _ours(spark: SparkSession, setting: Setting, name: str) -> Measured:
             queries.append(job.query)  # another one after a restart
             stay(setting.seconds / 2)
             epochs = [epoch for query in dict.fromkeys(queries) if query is not None for epoch in epochs_of(query)]
-        moved = [each for each in progress if move.cut is not None and each.epoch > move.cut.epoch]
+            lose.set()
+            _until(lambda: not lose.is_set() and progress[-1].restored["sums"] > 0)
+        first = next(each for each in reversed(progress) if each.restored["sums"])
+        moved = [each for each in progress if move.cut is not None and move.cut.epoch < each.epoch < first.epoch]
         saved = job.savepoint(os.path.join(checkpoint, "savepoint"))
         counted = spark.read.parquet(f"{saved}/state/sums/record").selectExpr("sum(n)", "max(newest)").collect()[0]
     _check(setting, name, *counted)
     found = Measured(name, epochs, (begin, asked), (asked, done), idle=idle)
     found.groups = int(move.note.split(" of ")[0].split()[-1])
     found.bytes = sum(each.copied["sums"] for each in moved)
-    found.notes = {"phases": move.durations, "first_epoch_s": round(progress[0].durations["total"], 2)}
+    found.notes = {"phases": move.durations, "first_epoch_s": round(first.durations["total"], 2)}
     slowest = max(moved, key=lambda each: each.copied["sums"])
     if copying := slowest.durations.get("slot.move", 0.0):
         found.notes |= {
@@ -237,6 +245,14 @@ def _ours(spark: SparkSession, setting: Setting, name: str) -> Measured:
             "restored_mb_per_s": round(slowest.copied["sums"] / copying / 1e6),
         }
     return found
+
+
+def _lose(setting: Setting, job: ms.Job) -> None:
+    """Delete the copies of the state that executors have."""
+    for path, directories, _ in os.walk(os.path.dirname(setting.directory)):
+        if os.path.basename(path) == job.id:
+            directories.clear()
+            shutil.rmtree(path)
 
 
 def _plain_copy(setting: Setting) -> float:
