@@ -240,7 +240,12 @@ class SlotTask(ABC):
         return output
 
     def _copy_beside(self, work: Work, groups: npt.NDArray[np.int32], mine: frozenset[int]) -> None:
-        """Copy, within the budget, what this place reads where it is stored, and what it will serve later."""
+        """Copy, within the budget, what this place reads where it is stored, and what it will serve later.
+
+        An epoch that had to read from the store for its rows was slow enough: it copies nothing, the next one does.
+        """
+        if work.cache.restored:
+            work.cache.budget.give_up()
         if (self.head.in_place or self._moves.lazy) and self.epoch.prefetch:
             first = dict.fromkeys(np.unique(groups).tolist())  # those that have rows
             wanted = [*first, *sorted(mine - first.keys())]

@@ -36,6 +36,10 @@ class Budget:
         """Whether nothing more is to be copied in this epoch."""
         return self.copied >= self.bytes or self._took >= self.seconds
 
+    def give_up(self) -> None:
+        """Copy nothing more."""
+        self.bytes = 0
+
     @contextmanager
     def bringing(self) -> Iterator[None]:
         """Count the time that a group takes: reading its snapshot, and the change logs after it."""
