@@ -121,7 +121,8 @@ def run(
             echo(f"loading {keys:,} keys")
             size = _loaded(spark, setting)
             echo(f"{size / 1e6:,.0f} MB of state; warming up")
-            _ours(spark, setting, ours[0])
+            for name in (ours[0], ours[-1]):  # epochs go on to get faster in the second
+                _ours(spark, setting, name)
             for name in ours:
                 echo(f"{name}: steady, then from 2 to 3 executors")
                 found.append(_ours(spark, setting, name))

@@ -248,7 +248,7 @@ class LayeredStore(GroupStore):
     """A snapshot read in place, with a small local layer of newer changes over it.
 
     For groups whose file has not been copied: only the pages that a lookup needs are read. It is not snapshotted
-    again; `flatten` turns it into a full store. A throttle counts every page on the way to a key, also one that was
+    again; `flatten` turns it into a full store. A throttle counts the pages that are read, also those that were
     read before.
     """
 
@@ -269,7 +269,7 @@ class LayeredStore(GroupStore):
     @contextmanager
     def reader(self) -> Iterator[Reader]:  # noqa: D102
         with self._base.begin() as transaction, self._layer.reader() as newer:
-            yield _LayeredReader(_FarReader(transaction, self._base.stat()["depth"], self._throttle), newer)
+            yield _LayeredReader(_FarReader(transaction, self._base.stat(), self._throttle), newer)
 
     def apply(self, changes: Iterable[Changes], version: Version) -> None:  # noqa: D102
         self._layer.apply([_Layered(change) for change in changes], version)
@@ -301,16 +301,16 @@ class LayeredStore(GroupStore):
 
 
 class _FarReader(LmdbReader):
-    """Reads pages of a file where it lies; a tree of so many levels has that many on the way to a key."""
+    """Reads pages of a file where it lies: for every key a leaf and what leads to it, each page once in a call."""
 
-    def __init__(self, transaction: lmdb.Transaction, depth: int, throttle: Throttle) -> None:
+    def __init__(self, transaction: lmdb.Transaction, tree: dict[str, int], throttle: Throttle) -> None:
         super().__init__(transaction)
-        self._depth, self._throttle = depth, throttle
+        self._depth, self._branches, self._throttle = tree["depth"], tree["branch_pages"], throttle
 
     def get_many(self, keys: list[bytes]) -> list[bytes | None]:
         with self._throttle.reading() as reading:
             found = super().get_many(keys)
-            reading.bytes += len(keys) * self._depth * _PAGE
+            reading.bytes += (len(keys) + min(len(keys) * (self._depth - 1), self._branches)) * _PAGE
         return found
 
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
