@@ -9,6 +9,8 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
 if TYPE_CHECKING:
@@ -24,8 +26,7 @@ Offset = dict[str, int]  # {"milliseconds": since the first row}
 def steady(spark: SparkSession, rate: int, since: float) -> DataFrame:
     """Give a stream of numbers 0, 1, 2, ...: so many per second since a moment, the column `value`."""
     spark.dataSource.register(SteadySource)
-    ranges = spark.readStream.format(_FORMAT).option("rate", rate).option("since", since).load()
-    return ranges.selectExpr("explode(sequence(first, last)) as value")  # Python makes a row a task, the JVM the rest
+    return spark.readStream.format(_FORMAT).option("rate", rate).option("since", since).load()
 
 
 class SteadySource(DataSource):
@@ -37,8 +38,8 @@ class SteadySource(DataSource):
         return _FORMAT
 
     def schema(self) -> str:
-        """A range of numbers, both ends included."""
-        return "first long, last long"
+        """The numbers."""
+        return "value long"
 
     def streamReader(self, schema: StructType) -> SteadyReader:  # noqa: N802 (Spark's name)
         """Make the reader of one query."""
@@ -48,17 +49,17 @@ class SteadySource(DataSource):
 class Numbers(InputPartition):
     """The numbers of one task."""
 
-    def __init__(self, first: int, last: int) -> None:
+    def __init__(self, first: int, end: int) -> None:
         super().__init__(None)
-        self.first, self.last = first, last
+        self.first, self.end = first, end
 
 
 class SteadyReader(DataSourceStreamReader):
     """Gives the numbers whose time has come.
 
     >>> reader = SteadyReader(rate=2000, since=0.0)
-    >>> [(each.first, each.last) for each in reader.partitions({"milliseconds": 10}, {"milliseconds": 12})]
-    [(20, 21), (22, 23)]
+    >>> [(each.first, each.end) for each in reader.partitions({"milliseconds": 10}, {"milliseconds": 12})]
+    [(20, 22), (22, 24)]
     >>> reader.partitions({"milliseconds": 12}, {"milliseconds": 12})
     []
     """
@@ -78,12 +79,12 @@ class SteadyReader(DataSourceStreamReader):
         """Share the numbers of an epoch among tasks."""
         first, stop = self._number(start), self._number(end)
         step = max(-(-(stop - first) // _TASKS), 1)
-        return [Numbers(at, min(at + step, stop) - 1) for at in range(first, stop, step)]
+        return [Numbers(at, min(at + step, stop)) for at in range(first, stop, step)]
 
-    def read(self, partition: InputPartition) -> Iterator[tuple[int, int]]:
-        """Give the range of a task."""
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Give the numbers of a task."""
         assert isinstance(partition, Numbers)
-        yield partition.first, partition.last
+        yield pa.record_batch({"value": np.arange(partition.first, partition.end)})
 
     def _number(self, offset: Offset) -> int:
         return offset["milliseconds"] * self._rate // 1000

@@ -269,7 +269,7 @@ class LayeredStore(GroupStore):
     @contextmanager
     def reader(self) -> Iterator[Reader]:  # noqa: D102
         with self._base.begin() as transaction, self._layer.reader() as newer:
-            yield _LayeredReader(_FarReader(transaction, self._base.stat(), self._throttle), newer)
+            yield _LayeredReader(_FarReader(transaction, self._base, self._throttle), newer)
 
     def apply(self, changes: Iterable[Changes], version: Version) -> None:  # noqa: D102
         self._layer.apply([_Layered(change) for change in changes], version)
@@ -303,8 +303,9 @@ class LayeredStore(GroupStore):
 class _FarReader(LmdbReader):
     """Reads pages of a file where it lies: for every key a leaf and what leads to it, each page once in a call."""
 
-    def __init__(self, transaction: lmdb.Transaction, tree: dict[str, int], throttle: Throttle) -> None:
+    def __init__(self, transaction: lmdb.Transaction, environment: lmdb.Environment, throttle: Throttle) -> None:
         super().__init__(transaction)
+        tree = environment.stat()
         self._depth, self._branches, self._throttle = tree["depth"], tree["branch_pages"], throttle
 
     def get_many(self, keys: list[bytes]) -> list[bytes | None]:
