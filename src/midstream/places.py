@@ -296,6 +296,7 @@ class Places:
         how many it shall have: where nobody has ever said so, killing one lets it want none, and others that are lost
         would not be replaced.
         """
+        self._most = max(self._most, len(self._present())) - 1
         self.drained |= {executor}
         context, jvm = self.engine.spark.sparkContext._jsc.sc(), self.engine.spark._jvm
         assert jvm is not None
@@ -303,7 +304,6 @@ class Places:
         context.schedulerBackend().decommissionExecutor(executor, why, False, False)
         self.look_around()
         context.killExecutor(executor)
-        self._most -= 1
         keep_executors(self.engine.spark, self._most)
 
     def settled(self, plan: p.Plan, resolved: Resolved) -> p.Plan:
