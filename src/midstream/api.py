@@ -2,6 +2,7 @@
 
 from midstream import migration as strategies
 from midstream import sinks, sources
+from midstream.additions import add_source, branch
 from midstream.aggregates import (
     Aggregator,
     aggregated,
@@ -25,7 +26,7 @@ from midstream.errors import (
     SinkError,
     StateError,
 )
-from midstream.flow import Flow, KeyedStream, Stream, add_source, branch
+from midstream.flow import Flow, KeyedStream, Stream
 from midstream.functions import Context, KeyedFunction, Timer, value
 from midstream.functions import list_of as list
 from midstream.functions import map_of as map

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from midstream import changes, operators
+from midstream import operators
 from midstream import plan as p
-from midstream.changes import Change
 from midstream.durations import Duration
 from midstream.errors import PlanError
 from midstream.functions import KeyedFunction
@@ -98,37 +97,6 @@ class Flow:
             raise PlanError(f"the id {operator.id!r} is used twice in flow {self.name!r}; give each operator its own")
         self._operators.append(operator)
         return Stream(self, operator.id)
-
-
-def add_source(id: str, source: Callable[..., DataFrame]) -> Change:
-    """Read one more source, from the cut on: a function of the session that gives a streaming DataFrame.
-
-    In the same step give it readers: `ms.branch(id, ...)`, or `ms.insert("all", ms.union(id), after=...)`. The query
-    of Spark under the job is exchanged between two epochs; state and all other sources go on. One that was removed
-    goes on where it was.
-    """
-    if not callable(source):
-        raise PlanError(
-            f"add_source {id!r} needs a function of the session, such as lambda spark: spark.readStream...: it is "
-            "kept, so that a restart can make the source again"
-        )
-    operator, _ = given(id, source)
-
-    def apply(plan: Plan) -> Plan:
-        changes.refuse_known(plan, id)
-        return msgspec.structs.replace(plan, operators=(operator, *plan.operators))
-
-    return Change(f"add source {id!r}", apply)
-
-
-def branch(after: str, build: Callable[[Stream], object]) -> Change:
-    """Feed a new subtree from an operator of the running plan: `ms.branch("big", lambda big: big.sink(...))`."""
-    scratch = Flow("branch")
-    build(Stream(scratch, after))
-    added = scratch.plan().operators
-    if not added or scratch.sources:
-        raise PlanError(f"branch after {after!r}: add operators and sinks to the stream that is given, and no source")
-    return Change(f"branch after {after!r}", lambda plan: changes.extended(plan, after, added))
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,10 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
     frozenset(names.split())
     for names in (
         "api cli __main__ web demo bench nexmark testing live cluster ingest",
-        "job starting modifications handle watching query flow triggers joins ranking count_windows java sessions",
+        (
+            "job starting modifications handle watching query flow additions triggers joins ranking count_windows java "
+            "sessions"
+        ),
         "engine attempt briefing placement places anchor shadow records reporting rehearsal validation savepoint",
         (
             "dataflow resolve per_epoch watermarks deadline housekeeping failures slot "
