@@ -171,8 +171,7 @@ class SlotTask(ABC):
         """Give up what is served elsewhere, and bring what must be here before rows are processed."""
         for group in self._moves.drop.get(work.slot, ()):
             work.cache.drop(group)
-        for group in sorted(self._moves.first & mine):
-            work.cache.bring_whole(group)
+        work.cache.bring_all(sorted(self._moves.first & mine))
 
     def _catch_up_and_work(
         self, work: Work, rows: pa.RecordBatch, groups: npt.NDArray[np.int32], mine: frozenset[int]

@@ -64,6 +64,21 @@ def test_a_group_of_a_new_host_is_restored_once(history: History):
     assert again.restored == 0
 
 
+@pytest.mark.parametrize("in_place", [False, True])
+def test_several_groups_come_whole_at_once(history: History, in_place: bool):
+    history.epoch({0: {A: b"1"}, 1: {A: b"1"}})
+    history.epoch({}, snapshots=(0, 1))
+    history.epoch({0: {A: None, B: b"2"}})
+    history.epoch({0: {B: b"3", C: b"3"}})
+    cache = history.cache("new host", in_place=in_place)
+    cache.bring_all(range(GROUPS))
+    assert cache.restored == 2
+    assert cache.budget.copied == sum(history.snapshot_of(group).size for group in (0, 1))
+    stores = [cache.bring(group) for group in range(GROUPS)]
+    assert [contents(store) for store in stores] == [{B: b"3", C: b"3"}, {A: b"1"}, {}]
+    assert all(isinstance(store, LmdbStore) for store in stores)
+
+
 def test_a_group_that_rested_longer_than_records_are_kept_can_change_again(history: History):
     history.epoch({0: {A: b"1"}})
     history.epoch({0: {B: b"1"}})
@@ -267,8 +282,9 @@ def test_a_snapshot_that_is_gone_or_damaged_is_named(history: History, damage: s
         os.truncate(path, path.stat().st_size - 4096)
     else:
         path.write_bytes(b"x" * (path.stat().st_size + 1))
-    with pytest.raises(StateError, match=f"the snapshot {path} is missing or damaged"):
-        history.cache("new host", in_place=in_place).bring(0)
+    for bring in (lambda cache: cache.bring(0), lambda cache: cache.bring_all([0])):
+        with pytest.raises(StateError, match=f"the snapshot {path} is missing or damaged"):
+            bring(history.cache("new host", in_place=in_place))
 
 
 def test_a_copy_of_a_snapshot_with_a_wrong_bit_is_refused(history: History):

@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from midstream.errors import StateError
-from midstream.state.changelog import Log, LogWriter, Report, read_report
+from midstream.state import changelog
+from midstream.state.changelog import Latest, Log, LogWriter, Report, read_report
 from midstream.storage import Storage
 
 Changes = dict[bytes, bytes | None]
@@ -84,6 +85,25 @@ def test_groups_of_several_widths_share_a_file(storage: Storage):
     log.add(2, [b"x", b"yy"], [None, b""])
     found = Log(storage, log.write(storage, "log", Report(operator="sums", slot=0)))
     assert [read(found, group) for group in range(3)] == [{b"ab": b"123"}, {b"abc": b"1"}, {b"x": None, b"yy": b""}]
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(changes, max_size=4))
+def test_several_logs_leave_of_each_key_what_the_last_one_says(storage: Storage, logs: list[Changes]):
+    found = Latest(found for each in logs if (found := Log(storage, write(storage, {7: each})).changes(7)))
+    left: Changes = {}
+    for each in logs:
+        left |= each
+    assert {**dict(found.puts()), **dict.fromkeys(found.deletes())} == left
+
+
+def test_a_log_beyond_what_plain_binary_can_count_is_written_with_long_offsets(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(changelog, "_MOST_IN_BINARY", 10)
+    groups: dict[int, Changes] = {1: {b"a": b"1" * 20, b"b": None}, 2: {b"c": b""}}
+    log = Log(storage, write(storage, groups))
+    assert {group: read(log, group) for group in groups} == groups
 
 
 def test_a_slot_that_changed_nothing_writes_a_report(storage: Storage):

@@ -39,7 +39,7 @@ from midstream.resolve import Resolved, resolve
 from midstream.routing import DEFAULT_GROUPS, Routing
 from midstream.slot import GROUP, SLOT, Epoch, Work
 from midstream.state.cache import Cache, Head
-from midstream.state.changelog import BatchChanges, LogWriter
+from midstream.state.changelog import LogWriter, changes_of
 from midstream.state.memory import MemoryStore
 from midstream.state.store import Changes, Version
 
@@ -252,7 +252,7 @@ class _Groups(Cache):
 class _Writer(LogWriter):
     def apply(self) -> None:
         for group, keys, values in self._batches:
-            _groups[group].apply([BatchChanges(pa.record_batch([keys, values], ["key", "value"]))], Version("", 0, ""))
+            _groups[group].apply([changes_of(keys, values)], Version("", 0, ""))
 
 
 @dataclass(frozen=True)

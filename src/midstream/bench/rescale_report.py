@@ -28,6 +28,19 @@ class Measured:
     notes: dict[str, Any] = field(default_factory=dict)
 
 
+def typical(runs: Sequence[Measured]) -> Measured:
+    """The run in the middle, by the greatest latency while it moved."""
+    return sorted(runs, key=_greatest)[(len(runs) - 1) // 2]
+
+
+def _greatest(found: Measured) -> float:
+    return _moving(found)["max_ms"]
+
+
+def _moving(found: Measured) -> dict[str, float]:
+    return quantiles(latencies(found.epochs, found.move[0] - 1.0, found.move[1]))
+
+
 def result(found: Measured, rate: int, length: int) -> dict[str, Any]:
     """What is recorded of a contestant.
 
@@ -41,7 +54,7 @@ def result(found: Measured, rate: int, length: int) -> dict[str, Any]:
     pieces = max(int((end - begin) / seconds), 1)
     piece = min(seconds, end - begin)
     steady = [quantiles(latencies(found.epochs, begin + i * piece, begin + (i + 1) * piece)) for i in range(pieces)]
-    moving = quantiles(latencies(found.epochs, found.move[0] - 1.0, found.move[1]))
+    moving = _moving(found)
     normal = {name: statistics.median(each[name] for each in steady) for name in steady[0]}
     return {
         "name": found.name,
@@ -69,8 +82,8 @@ def notes(record: dict[str, Any]) -> Iterator[str]:
     """What else there is to say."""
     found = {each["name"]: each for each in record["results"]}
     if "restored_mb_per_s" in found.get("all_at_once", {}):
-        speed, plain = found["all_at_once"]["restored_mb_per_s"], record["copy_mb_per_s"]
-        yield f"all_at_once restored {speed:,} MB/s; a plain copy of such files makes {plain:,} MB/s."
+        speed, plain = found["all_at_once"]["restored_mb_per_s"], found["all_at_once"]["copy_mb_per_s"]
+        yield f"all_at_once restored {speed:,} MB/s; a plain copy of such files beside the job makes {plain:,} MB/s."
     if "cut_epoch_s" in found.get("restart", {}):
         whole = found["restart"]["cut_epoch_s"]
         first = statistics.median(each["first_epoch_s"] for each in found.values() if "first_epoch_s" in each)
@@ -89,37 +102,39 @@ def course(found: Measured) -> chart.Course:
     return chart.Course([point for point in points if point[0] > begin], found.move[1] - at)
 
 
-def table(record: dict[str, Any]) -> Table:
-    """All contestants side by side."""
-    title = f"latency while {record['state_mb']} MB of state go from 2 to 3 executors, {record['rate']:,} rows/s"
-    shown = Table(title=title, title_justify="left")
-    shown.add_column("")
-    headings = (
-        "p50, steady",
-        "moving",
-        "p99, steady",
-        "moving",
-        "max, steady",
-        "moving",
-        "ratio",
-        "took",
-        "MB",
-        "idle CPU",
-    )
-    for heading in headings:
+def latency_table(record: dict[str, Any]) -> Table:
+    """What rows have waited, contestant by contestant."""
+    title = f"latency in ms while {record['state_mb']} MB of state go from 2 to 3 executors, {record['rate']:,} rows/s"
+    shown = Table("", title=title, title_justify="left")
+    for heading in ("p50, steady", "moving", "p99, steady", "moving", "max, steady", "moving", "ratio"):
         shown.add_column(heading, justify="right")
     for each in record["results"]:
-        cells = []
-        for quantile in ("p50_ms", "p99_ms", "max_ms"):
-            cells += [f"{each['steady'][quantile]:,.0f}", f"{each['moving'][quantile]:,.0f}"]
+        cells = [
+            f"{each[when][quantile]:,.0f}"
+            for quantile in ("p50_ms", "p99_ms", "max_ms")
+            for when in ("steady", "moving")
+        ]
+        shown.add_row(each["name"], *cells, f"{each['ratio']:.2f}")
+    return shown
+
+
+def cost_table(record: dict[str, Any]) -> Table:
+    """What else it has cost, contestant by contestant."""
+    shown = Table("")
+    for heading in ("took", "MB moved", "rows/s, steady", "moving", "idle CPU", "after a loss"):
+        shown.add_column(heading, justify="right")
+    for each in record["results"]:
         shown.add_row(
             each["name"],
-            *cells,
-            f"{each['ratio']:.2f}",
             f"{each['duration_s']:.1f} s",
             f"{each['mb']:,.0f}",
+            *(f"{each['rows_per_s'][when]:,}" for when in ("steady", "moving")),
             f"{each['idle']['cpu_s_per_million']:,.0f} s",
+            f"{each['first_epoch_s']:.2f} s" if "first_epoch_s" in each else "",
         )
-    shown.caption = "idle CPU: seconds per million rows, all processes, when nothing moves; falls as Java warms up"
+    shown.caption = (
+        "idle CPU: seconds per million rows, all processes, when nothing moves; falls as Java warms up\n"
+        "after a loss: the next epoch, when all copies have been deleted"
+    )
     shown.caption_justify = "left"
     return shown

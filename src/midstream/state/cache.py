@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -19,7 +20,7 @@ from midstream.errors import StateError
 from midstream.journal import Commit, Journal, OperatorState, SnapshotRef
 from midstream.state.backlog import Deferred
 from midstream.state.budget import Budget
-from midstream.state.changelog import Log
+from midstream.state.changelog import Latest, Log
 from midstream.state.checksum import checksum_of, copied
 from midstream.state.lmdb_store import LayeredStore, LmdbStore, close_environment
 from midstream.state.location import boot_id, executor_cache
@@ -30,6 +31,7 @@ from midstream.state.throttle import Throttle
 from midstream.storage import COMMITS, Storage, epoch_of, snapshot_directory
 
 IN_PLACE = ".base"
+_STREAMS = 2  # snapshots that are copied at a time, where all of them must come
 
 
 class LogsOf(NamedTuple):
@@ -70,6 +72,7 @@ class Cache:
     sizes: dict[int, tuple[int, int]] = field(default_factory=dict)  # group -> entries, bytes
     directory: str = ""  # where the groups lie: apart for each job, each boot of the machine and each operator
     pending: dict[int, Entries] = field(default_factory=dict)  # group -> what this epoch has changed in it so far
+    _coming: dict[int, Future[str]] = field(default_factory=dict)  # group -> the name of its copy, once it is made
     _logs: dict[str, Log] = field(default_factory=dict)
     _known: dict[int, LogsOf | None] = field(default_factory=dict)  # epoch -> its logs, None: its record is gone
     _snapshots: tuple[SnapshotRef | None, ...] | None = None  # as the newest record names them, read when needed
@@ -100,6 +103,17 @@ class Cache:
         store = self.bring(group)
         if isinstance(store, LayeredStore):
             self._flatten(group, store)
+
+    def bring_all(self, groups: Iterable[int]) -> None:
+        """Take groups to the head of the committed history, whole, several copied at a time."""
+        groups, in_place = list(groups), self._reads_in_place and Storage(self.head.checkpoint).is_local
+        with ThreadPoolExecutor(1 if self.head.bytes_per_second else _STREAMS) as pool:
+            for group in groups:
+                reference = None if in_place or self.is_here(group) else self._snapshot_of(group)
+                if reference is not None:
+                    self._coming[group] = pool.submit(self._copied, group, reference)
+        for group in groups:
+            self.bring_whole(group)
 
     def bring(self, group: int) -> GroupStore:
         """Take a group to the head of the committed history and open it."""
@@ -138,7 +152,7 @@ class Cache:
                     found = self._log(path).changes(group)
                     if found is not None:
                         changes.append(found)
-        store.apply(changes, Version(self.head.job, *wanted))
+        store.apply(changes if len(changes) < 2 else [Latest(changes)], Version(self.head.job, *wanted))
         return store
 
     def snapshot(self, group: int) -> tuple[int, SnapshotRef] | None:
@@ -238,10 +252,9 @@ class Cache:
         """Bring the newest snapshot beside what is there, and switch to it."""
         self.restored += 1
         reference = self._snapshot_of(group)
-        name = self._new_name(group)
-        path = os.path.join(self.directory, name)
         if reference is None:
-            store: GroupStore = LmdbStore(path)
+            name = self._new_name(group)
+            store: GroupStore = LmdbStore(os.path.join(self.directory, name))
         else:
             storage = Storage(self.head.checkpoint)
             where = storage.path(reference.path)
@@ -249,14 +262,15 @@ class Cache:
                 if self._reads_in_place and storage.is_local:
                     if os.path.getsize(where) != reference.size:
                         raise ValueError("its size does not match")
-                    name += IN_PLACE
-                    os.symlink(where, path + IN_PLACE)
-                    store = LayeredStore(where, path + IN_PLACE + ".layer", self._throttle)
+                    name = self._new_name(group) + IN_PLACE
+                    path = os.path.join(self.directory, name)
+                    os.symlink(where, path)
+                    store = LayeredStore(where, path + ".layer", self._throttle)
                 else:
-                    if self._downloaded(storage, reference, path) != (reference.checksum, reference.size):
-                        os.unlink(path)
-                        raise ValueError("its checksum does not match")
-                    store = LmdbStore(path)
+                    coming = self._coming.pop(group, None)
+                    name = coming.result() if coming is not None else self._copied(group, reference)
+                    self.budget.copied += reference.size
+                    store = LmdbStore(os.path.join(self.directory, name))
             except (OSError, ValueError, StateError, lmdb.Error) as error:
                 raise StateError(
                     f"the snapshot {where} is missing or damaged ({error}). Bring it back from a copy of the "
@@ -265,8 +279,10 @@ class Cache:
         self._switch(group, name)
         return store
 
-    def _downloaded(self, storage: Storage, reference: SnapshotRef, path: str) -> tuple[int, int]:
-        """Copy a snapshot; gives checksum and size of what came."""
+    def _copied(self, group: int, reference: SnapshotRef) -> str:
+        """Copy a snapshot and give the name of the copy."""
+        storage, name = Storage(self.head.checkpoint), self._new_name(group)
+        path = os.path.join(self.directory, name)
         with self._throttle.reading() as reading:
             if storage.is_local:
                 found = copied(storage.path(reference.path), path)
@@ -274,8 +290,10 @@ class Cache:
                 storage.download(reference.path, path)
                 found = checksum_of(path)
             reading.bytes += reference.size
-        self.budget.copied += reference.size
-        return found
+        if found != (reference.checksum, reference.size):
+            os.unlink(path)
+            raise ValueError("its checksum does not match")
+        return name
 
     def _flatten(self, group: int, store: LayeredStore) -> LmdbStore:
         name = self._new_name(group)

@@ -1,7 +1,8 @@
 """The change log: what one slot changed in one epoch, one Arrow file, and its report to the driver.
 
-One record batch per group with columns `key` and `value`; a null value is a deletion. The footer carries the report,
-so that the file is the report: nothing else passes from a task to the driver. The name ends in the file's checksum.
+One record batch with columns `key` and `value`, group after group; a null value is a deletion. The footer carries the
+report, which says how many rows each group has: the file is the report, and nothing else passes from a task to the
+driver. The name ends in the file's checksum.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterable
+from itertools import accumulate
 from typing import Any
 
 import msgspec
@@ -20,7 +22,10 @@ from midstream.errors import StateError
 from midstream.state.backlog import Deferred
 from midstream.state.checksum import Hasher, checksum, digest
 from midstream.state.keys import Bytes
+from midstream.state.store import Changes
 from midstream.storage import Storage
+
+_MOST_IN_BINARY = 1 << 30  # bytes: Arrow counts to twice that in a column of plain binary
 
 
 class Report(msgspec.Struct, kw_only=True):
@@ -28,7 +33,7 @@ class Report(msgspec.Struct, kw_only=True):
 
     operator: str
     slot: int
-    groups: list[tuple[int, int]] = []  # (group, changes), in the order of the batches
+    groups: list[tuple[int, int]] = []  # (group, changes), in the order of the rows
     rows: int = 0
     keys: int = 0
     deadlines: dict[int, tuple[int | None, int | None]] = {}  # group -> next (event, processing) deadline
@@ -85,8 +90,7 @@ class LogWriter:
     def write(self, storage: Storage, directory: str, report: Report, *, content: bool = True) -> str:
         """Write the file and give its path; without `content` the state is not part of the checksum."""
         schemas = {(keys.type, values.type) for _, keys, values in self._batches}
-        key_type, value_type = schemas.pop() if len(schemas) == 1 else (pa.binary(), pa.binary())
-        schema = pa.schema([("key", key_type), ("value", value_type)])
+        types = schemas.pop() if len(schemas) == 1 else (pa.binary(), pa.binary())
         report.groups = [(group, len(keys)) for group, keys, _ in self._batches]
         hasher = Hasher()
         for _, *arrays in self._batches:
@@ -96,12 +100,14 @@ class LogWriter:
                     if buffer is not None:
                         hasher.update(buffer)
         report.content = digest(hasher)
+        if pa.binary() in types and report.bytes > _MOST_IN_BINARY:
+            types = (pa.large_binary(), pa.large_binary())
+        columns = [_concatenated((batch[i] for batch in self._batches), each) for i, each in enumerate(types, start=1)]
         sink = pa.BufferOutputStream()
         footer = {"midstream": msgspec.json.encode(report).decode()}
-        with pa.ipc.new_file(sink, schema, metadata=footer) as writer:
-            for _, keys, values in self._batches:
-                arrays = [keys.cast(key_type), values.cast(value_type)]
-                writer.write_batch(pa.record_batch(arrays, schema=schema))
+        batch = pa.record_batch(columns, ["key", "value"])
+        with pa.ipc.new_file(sink, batch.schema, metadata=footer) as writer:
+            writer.write_batch(batch)
         buffer = sink.getvalue()
         name = f"{report.slot:04}-{os.urandom(6).hex()}-{checksum(buffer):016x}.arrow"
         storage.write_new(f"{directory}/{name}", buffer)
@@ -123,41 +129,92 @@ class Log:
             buffer = storage.buffer(path)
             if int(path.rsplit("-", 1)[1].split(".")[0], 16) != checksum(buffer):
                 raise pa.ArrowInvalid("its checksum does not match")
-            self._reader = pa.ipc.open_file(buffer)
-            report = msgspec.json.decode(self._reader.metadata[b"midstream"], type=Report)
+            reader = pa.ipc.open_file(buffer)
+            report = msgspec.json.decode(reader.metadata[b"midstream"], type=Report)
+            self._rows = changes_of(*reader.get_batch(0).columns)
         except (OSError, pa.ArrowInvalid, msgspec.MsgspecError) as error:
             raise StateError(
                 f"the change log {where} is missing or damaged ({error}). Bring it back from a copy of the checkpoint "
                 "and start again with the same checkpoint, or start from a savepoint"
             ) from error
-        self._index = {group: i for i, (group, _) in enumerate(report.groups)}
+        ends = accumulate(count for _, count in report.groups)
+        self._at = {group: (end - count, end) for (group, count), end in zip(report.groups, ends, strict=True)}
 
-    def changes(self, group: int) -> BatchChanges | None:
+    def changes(self, group: int) -> Records | Rows | None:
         """Give what the log changed in a group."""
-        at = self._index.get(group)
-        return None if at is None else BatchChanges(self._reader.get_batch(at))
+        at = self._at.get(group)
+        return None if at is None else self._rows.part(*at)
 
 
-class BatchChanges:
-    """One record batch of a change log as `Changes` for a store."""
+class Records:
+    """Puts whose keys and values are each of one width, as `Changes` for a store."""
 
-    def __init__(self, batch: pa.RecordBatch) -> None:
-        self._keys, self._values = batch.columns
+    def __init__(self, records: memoryview, widths: tuple[int, int]) -> None:
+        self._records, self._widths = records, widths
+
+    def part(self, start: int, stop: int) -> Records:
+        """Some of the rows."""
+        size = sum(self._widths)
+        return Records(self._records[start * size : stop * size], self._widths)
 
     def puts(self) -> Iterable[tuple[bytes, bytes]]:
         """Give key and value of every put."""
-        widths = [_width(array) for array in (self._keys, self._values)]
-        if all(widths):
-            records = np.concatenate([_matrix(self._keys), _matrix(self._values)], axis=1)
-            return struct.iter_unpack(f"{widths[0]}s{widths[1]}s", records.tobytes())
-        if self._values.null_count == 0:
-            return zip(self._keys.to_pylist(), self._values.to_pylist(), strict=True)
+        return struct.iter_unpack("{}s{}s".format(*self._widths), self._records)
+
+    def deletes(self) -> Iterable[bytes]:
+        """Give no key."""
+        return ()
+
+
+class Rows:
+    """Puts and deletions of any width, as `Changes` for a store."""
+
+    def __init__(self, keys: pa.Array, values: pa.Array) -> None:
+        self._keys, self._values = keys, values
+
+    def part(self, start: int, stop: int) -> Rows:
+        """Some of the rows."""
+        return Rows(self._keys.slice(start, stop - start), self._values.slice(start, stop - start))
+
+    def puts(self) -> Iterable[tuple[bytes, bytes]]:
+        """Give key and value of every put."""
         pairs = zip(self._keys.to_pylist(), self._values.to_pylist(), strict=True)
-        return ((key, value) for key, value in pairs if value is not None)
+        return pairs if not self._values.null_count else ((key, value) for key, value in pairs if value is not None)
 
     def deletes(self) -> Iterable[bytes]:
         """Give the key of every deletion."""
         return self._keys.filter(self._values.is_null()).to_pylist() if self._values.null_count else ()
+
+
+def changes_of(keys: pa.Array, values: pa.Array) -> Records | Rows:
+    """Give two columns of a change log as `Changes` for a store."""
+    widths = _width(keys), _width(values)
+    if not all(widths):
+        return Rows(keys, values)
+    return Records(memoryview(np.concatenate([_matrix(keys), _matrix(values)], axis=1).tobytes()), widths)
+
+
+class Latest:
+    """What several changes of a group, one after the other, leave: each key once."""
+
+    def __init__(self, changes: Iterable[Changes]) -> None:
+        self._entries: dict[bytes, bytes | None] = {}
+        for each in changes:
+            self._entries.update(each.puts())
+            self._entries.update(dict.fromkeys(each.deletes()))
+
+    def puts(self) -> Iterable[tuple[bytes, bytes]]:
+        """Give key and value of every put."""
+        return ((key, value) for key, value in self._entries.items() if value is not None)
+
+    def deletes(self) -> Iterable[bytes]:
+        """Give the key of every deletion."""
+        return (key for key, value in self._entries.items() if value is None)
+
+
+def _concatenated(arrays: Iterable[pa.Array], type: pa.DataType) -> pa.Array:
+    found = [array.cast(type) for array in arrays]
+    return pa.concat_arrays(found) if found else pa.array([], type)
 
 
 def _fixed(matrix: Bytes) -> pa.Array:
