@@ -10,6 +10,7 @@ import pytest
 
 from midstream.errors import StateError
 from midstream.state import lmdb_store
+from midstream.state.background import in_background
 from midstream.state.cache import Cache
 from midstream.state.changelog import LogWriter, Report
 from midstream.state.lmdb_store import LayeredStore, LmdbStore
@@ -231,6 +232,17 @@ def test_a_cache_on_another_file_system_can_be_snapshotted(history: History, mon
     assert contents(history.cache("new host").bring(0)) == {A: b"1"}
 
 
+def test_a_snapshot_is_read_in_place_by_two_jobs_that_have_it_under_two_names(history: History):
+    history.epoch({0: {A: b"1"}})
+    history.epoch({}, snapshots=(0,))
+    base = history.storage.path(history.snapshot_of(0).path)
+    twin = str(history.directory / "linked.mdb")
+    os.link(base, twin)
+    for turn, name in enumerate((base, twin, base)):
+        store = LayeredStore(name, str(history.directory / f"layer {turn}"))
+        assert contents(store) == {A: b"1"}
+
+
 # --- what is left behind --------------------------------------------------------------------------------------------
 
 
@@ -240,6 +252,7 @@ def test_a_restored_group_leaves_no_files_of_its_former_copies(history: History)
     for in_place in (True, False, True, False):
         cache = history.cache(in_place=in_place)
         cache._restore(0)
+        in_background(lambda: None).result()  # what was deleted is gone
         names = os.listdir(cache.directory)
         assert "0.current" in names
         layered = 4 if in_place else 3  # the pointer, the link, the layer, its lock; or the pointer, the file, its lock

@@ -12,9 +12,9 @@ import shutil
 import statistics
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from glob import glob
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +44,8 @@ SPARK = "spark"  # Spark's own way
 _BYTES_PER_KEY = 80  # in the store, as measured
 _PER_EPOCH = 500_000  # keys that are loaded in an epoch
 _AFTERWARDS = 4  # rows of the first key, an epoch each, in which snapshots are taken of what was loaded
-_COPIES = 7  # of plain files, to compare with
+_COPIES = 5  # of plain files, to compare with
+_LOST = "-lost"  # what a directory is called that counts as deleted
 _MOST = 120.0  # seconds that a move may take
 
 
@@ -191,16 +192,15 @@ def _written(spark: SparkSession, setting: Setting) -> None:
             spark.sql("select 0L as key, 1L as price, -1L as number").write.mode("append").parquet(setting.path("load"))
 
 
-@contextmanager
-def _copied(setting: Setting, name: str) -> Iterator[str]:
-    """Give a copy of the loaded checkpoint; files of the state never change and are linked."""
-    source, target = setting.path("loaded"), setting.path(name)
+def _copied(setting: Setting) -> str:
+    """Make a copy of the loaded checkpoint; files of the state never change and are linked.
+
+    It stays until the end: ext4 is slow to make files, 0.5 ms each, for minutes after many beside them were deleted.
+    """
+    source, target = setting.path("loaded"), setting.path(f"run-{os.urandom(4).hex()}")
     shutil.copytree(source, target, ignore=lambda path, _: [layout.STATE] if path == source else [])
     shutil.copytree(os.path.join(source, layout.STATE), os.path.join(target, layout.STATE), copy_function=os.link)
-    try:
-        yield target
-    finally:
-        shutil.rmtree(target, ignore_errors=True)
+    return target
 
 
 def _ours(spark: SparkSession, setting: Setting, name: str) -> Measured:
@@ -214,32 +214,34 @@ def _ours(spark: SparkSession, setting: Setting, name: str) -> Measured:
                 _lose(setting, job)
                 lose.clear()
 
-    with _copied(setting, name) as checkpoint:
-        job = _flow(spark, setting, live=True).start(
-            checkpoint, trigger=ms.every(f"{setting.every} milliseconds"), on_drift="apply", listener=listen,
-            store_bytes_per_second=setting.store,
-        )  # fmt: skip
-        with job:
-            _until(lambda: job.modifications[0].phase.is_final)
-            _until(lambda: len(progress) > 5 and not any(each.copied["sums"] for each in progress[-3:]))
-            job._engine.places.warm()
-            stay(setting.seconds / 2)
-            begin, queries, before = time.time(), [job.query], used()
-            stay(setting.seconds)
-            asked, idle = time.time(), used() - before
-            move = job.modify(ms.rescale("sums", slots=3, strategy=name)).wait(_MOST)
-            done = time.time()
-            queries.append(job.query)  # another one after a restart
-            stay(setting.seconds / 2)
-            epochs = [epoch for query in dict.fromkeys(queries) if query is not None for epoch in epochs_of(query)]
-            plain = _plain_copy(setting)  # beside the epochs of a running job, as moving is
-            lose.set()
-            _until(lambda: not lose.is_set() and progress[-1].restored["sums"] > 0)
-        first = next(each for each in reversed(progress) if each.restored["sums"])
-        moved = [each for each in progress if move.cut is not None and move.cut.epoch < each.epoch < first.epoch]
-        saved = job.savepoint(os.path.join(checkpoint, "savepoint"))
-        counted = spark.read.parquet(f"{saved}/state/sums/record").selectExpr("sum(n)", "max(newest)").collect()[0]
+    checkpoint = _copied(setting)
+    job = _flow(spark, setting, live=True).start(
+        checkpoint, trigger=ms.every(f"{setting.every} milliseconds"), on_drift="apply", listener=listen,
+        store_bytes_per_second=setting.store,
+    )  # fmt: skip
+    with job:
+        _until(lambda: job.modifications[0].phase.is_final, job=job)
+        _until(lambda: len(progress) > 5 and not any(each.copied["sums"] for each in progress[-3:]), job=job)
+        job._engine.places.warm()
+        stay(setting.seconds / 2)
+        begin, queries, before = time.time(), [job.query], used()
+        stay(setting.seconds)
+        asked, idle = time.time(), used() - before
+        move = job.modify(ms.rescale("sums", slots=3, strategy=name)).wait(_MOST)
+        done = time.time()
+        queries.append(job.query)  # another one after a restart
+        stay(setting.seconds / 2)
+        epochs = [epoch for query in dict.fromkeys(queries) if query is not None for epoch in epochs_of(query)]
+        lose.set()
+        _until(lambda: not lose.is_set() and progress[-1].restored["sums"] > 0, job=job)
+        plain = _plain_copy(setting)  # beside the epochs of a running job, as moving is
+    first = next(each for each in reversed(progress) if each.restored["sums"])
+    moved = [each for each in progress if move.cut is not None and move.cut.epoch < each.epoch < first.epoch]
+    saved = job.savepoint(os.path.join(checkpoint, "savepoint"))
+    counted = spark.read.parquet(f"{saved}/state/sums/record").selectExpr("sum(n)", "max(newest)").collect()[0]
     _check(setting, name, *counted)
+    for lost in _caches(setting, job.id + _LOST):
+        shutil.rmtree(lost)
     found = Measured(name, epochs, (begin, asked), (asked, done), idle=idle)
     found.groups = int(move.note.split(" of ")[0].split()[-1])
     found.bytes = sum(each.copied["sums"] for each in moved)
@@ -258,11 +260,14 @@ def _ours(spark: SparkSession, setting: Setting, name: str) -> Measured:
 
 
 def _lose(setting: Setting, job: ms.Job) -> None:
-    """Delete the copies of the state that executors have."""
-    for path, directories, _ in os.walk(os.path.dirname(setting.directory)):
-        if os.path.basename(path) == job.id:
-            directories.clear()
-            shutil.rmtree(path)
+    """Let the copies of the state that executors have be gone, as on a new disk."""
+    for path in _caches(setting, job.id):
+        os.rename(path, f"{path}{_LOST}")
+
+
+def _caches(setting: Setting, job: str) -> list[str]:
+    """The directories that executors keep copies of the state in."""
+    return glob(os.path.join(os.path.dirname(setting.directory), "**", "state", job), recursive=True)
 
 
 def _plain_copy(setting: Setting) -> float:
@@ -329,9 +334,11 @@ def _check(setting: Setting, name: str, counted: int, newest: int) -> None:
         raise ResultError(f"{name}: {rows:,} rows were counted, and the newest one has number {newest:,}")
 
 
-def _until(condition: Callable[[], bool], seconds: float = _MOST) -> None:
+def _until(condition: Callable[[], bool], seconds: float = _MOST, job: ms.Job | None = None) -> None:
     end = time.monotonic() + seconds
     while not condition():
+        if job is not None and not job.is_active:
+            job.await_termination()  # says why
         if time.monotonic() > end:
             raise ResultError(f"nothing has happened for {seconds:g} seconds")
         pause()

@@ -30,11 +30,12 @@ class Budget:
     seconds: float
     copied: int = 0
     _took: float = 0.0
+    _last: float = 0.0  # what the last group took
 
     @property
     def is_spent(self) -> bool:
-        """Whether nothing more is to be copied in this epoch."""
-        return self.copied >= self.bytes or self._took >= self.seconds
+        """Whether nothing more is to be copied in this epoch: another group like the last one would take too long."""
+        return self.copied >= self.bytes or self._took + self._last >= self.seconds
 
     def give_up(self) -> None:
         """Copy nothing more."""
@@ -45,4 +46,5 @@ class Budget:
         """Count the time that a group takes: reading its snapshot, and the change logs after it."""
         started = time.perf_counter()
         yield
-        self._took += time.perf_counter() - started
+        self._last = time.perf_counter() - started
+        self._took += self._last

@@ -18,6 +18,7 @@ import lmdb
 
 from midstream.errors import StateError
 from midstream.journal import Commit, Journal, OperatorState, SnapshotRef
+from midstream.state.background import in_background
 from midstream.state.backlog import Deferred
 from midstream.state.budget import Budget
 from midstream.state.changelog import Latest, Log
@@ -310,6 +311,10 @@ class Cache:
         """Point to another file, atomically, and delete the one before: whoever still reads it keeps its pages."""
         pointer = self._pointer(group)
         before = os.readlink(pointer) if os.path.islink(pointer) else None
+        if before is None:
+            with contextlib.suppress(FileExistsError):  # of another task, or something that is no link
+                os.symlink(name, pointer)
+                return
         temporary = f"{pointer}.{os.urandom(4).hex()}"
         os.symlink(name, temporary)
         os.replace(temporary, pointer)
@@ -320,9 +325,7 @@ class Cache:
         old = os.path.join(self.directory, name)
         for path in (old, f"{old}.layer"):
             close_environment(path)
-            for file in (path, f"{path}-lock"):
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(file)
+            in_background(_unlinked, (path, f"{path}-lock"))
 
     def _since(self, group: int, version: Version | None) -> list[LogsOf] | None:
         """List the epochs after a version, up to the group's last change; `None` if they do not lead from it there."""
@@ -374,6 +377,12 @@ class Cache:
                 newest = Journal(Storage(self.head.checkpoint)).commit(self.head.epoch)
                 self._snapshots = newest.operators.get(self.head.operator, OperatorState()).snapshots
         return self._snapshots[group] if self._snapshots else None
+
+
+def _unlinked(files: Iterable[str]) -> None:
+    for file in files:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(file)
 
 
 def logs_of(commit: Commit, operator: str) -> LogsOf:

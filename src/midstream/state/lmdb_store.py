@@ -15,7 +15,7 @@ import struct
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import lmdb
 import msgspec
@@ -34,11 +34,17 @@ _MAX_OPEN = 512
 _PAGE = 4096
 _UNBOUNDED = Throttle()
 
-_open: OrderedDict[str, lmdb.Environment] = OrderedDict()
+
+class _File(NamedTuple):
+    environment: lmdb.Environment
+    stat: os.stat_result
+
+
+_open: OrderedDict[str, _File] = OrderedDict()
 _open_in = os.getpid()
 
 
-def _open_here() -> OrderedDict[str, lmdb.Environment]:
+def _open_here() -> OrderedDict[str, _File]:
     """The files that this process has open."""
     global _open_in
     if _open_in != os.getpid():  # a fork: what the parent has open is the parent's
@@ -52,10 +58,28 @@ def _environment(path: str, opened: Callable[[str], lmdb.Environment]) -> lmdb.E
     here = _open_here()
     if path not in here:
         while len(here) >= _MAX_OPEN:
-            here.popitem(last=False)[1].close()
-        here[path] = opened(path)
+            here.popitem(last=False)[1].environment.close()
+        try:
+            environment = opened(path)
+        except lmdb.Error:
+            if not _close_twins(path):
+                raise
+            environment = opened(path)
+        here[path] = _File(environment, os.stat(path))
     here.move_to_end(path)
-    return here[path]
+    return here[path].environment
+
+
+def _close_twins(path: str) -> bool:
+    """Close a file that is open under another name, which LMDB refuses; tell whether there was one.
+
+    A snapshot has several where a checkpoint was begun from another one: files that never change are linked.
+    """
+    here, this = _open_here(), os.stat(path)
+    twins = [other for other, file in here.items() if os.path.samestat(file.stat, this)]
+    for other in twins:
+        close_environment(other)
+    return bool(twins)
 
 
 def _opened(path: str) -> lmdb.Environment:
@@ -84,9 +108,9 @@ def _opened_in_place(path: str) -> lmdb.Environment:
 
 def close_environment(path: str) -> None:
     """Close a file, if this process has it open."""
-    environment = _open_here().pop(path, None)
-    if environment is not None:
-        environment.close()
+    file = _open_here().pop(path, None)
+    if file is not None:
+        file.environment.close()
 
 
 @contextmanager
