@@ -105,8 +105,9 @@ def course(found: Measured) -> chart.Course:
 def latency_table(record: dict[str, Any]) -> Table:
     """What rows have waited, contestant by contestant."""
     title = f"latency in ms while {record['state_mb']} MB of state go from 2 to 3 executors, {record['rate']:,} rows/s"
-    shown = Table("", title=title, title_justify="left")
-    for heading in ("p50, steady", "moving", "p99, steady", "moving", "max, steady", "moving", "ratio"):
+    shown = Table(title=title, title_justify="left")
+    shown.add_column(no_wrap=True)
+    for heading in ("p50\nsteady", "\nmoving", "p99\nsteady", "\nmoving", "max\nsteady", "\nmoving", "\nratio"):
         shown.add_column(heading, justify="right")
     for each in record["results"]:
         cells = [
@@ -120,8 +121,9 @@ def latency_table(record: dict[str, Any]) -> Table:
 
 def cost_table(record: dict[str, Any]) -> Table:
     """What else it has cost, contestant by contestant."""
-    shown = Table("")
-    for heading in ("took", "MB moved", "rows/s, steady", "moving", "idle CPU", "after a loss"):
+    shown = Table()
+    shown.add_column(no_wrap=True)
+    for heading in ("\ntook", "MB\nmoved", "rows/s\nsteady", "\nmoving", "idle\nCPU", "after\na loss"):
         shown.add_column(heading, justify="right")
     for each in record["results"]:
         shown.add_row(
