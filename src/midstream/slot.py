@@ -139,10 +139,7 @@ class SlotTask(ABC):
         output = self._catch_up_and_work(work, rows, groups, mine)
         for twice in self._moves.both.values():
             work.report.digests |= work.log.digests(mine & set(twice), values=self.comparable)
-        for group in sorted(group for group in self.epoch.snapshots & mine if work.cache.is_here(group)):
-            taken = work.cache.snapshot(group)
-            if taken is not None:
-                work.report.snapshots.append((group, *msgspec.structs.astuple(taken[1])))
+        self._take_snapshots(work, mine)
         work.lap("snapshot")
         self._copy_beside(work, groups, mine)
         work.lap("prefetch")
@@ -237,6 +234,17 @@ class SlotTask(ABC):
         output = task.work(work, rows, rows.column(GROUP).to_numpy().astype(np.int32), now)
         work.keep_pending()
         return output
+
+    def _take_snapshots(self, work: Work, mine: frozenset[int]) -> None:
+        """Take the snapshots that are due; an epoch that had to read from the store for its rows leaves them to others.
+
+        Whoever asks for them asks again.
+        """
+        if not work.cache.restored:
+            for group in sorted(group for group in self.epoch.snapshots & mine if work.cache.is_here(group)):
+                taken = work.cache.snapshot(group)
+                if taken is not None:
+                    work.report.snapshots.append((group, *msgspec.structs.astuple(taken[1])))
 
     def _copy_beside(self, work: Work, groups: npt.NDArray[np.int32], mine: frozenset[int]) -> None:
         """Copy, within the budget, what this place reads where it is stored, and what it will serve later.

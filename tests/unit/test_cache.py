@@ -65,13 +65,17 @@ def test_a_group_of_a_new_host_is_restored_once(history: History):
     assert again.restored == 0
 
 
+@pytest.mark.parametrize("host", ["new host", "host of another job"])
 @pytest.mark.parametrize("in_place", [False, True])
-def test_several_groups_come_whole_at_once(history: History, in_place: bool):
+def test_several_groups_come_whole_at_once(history: History, in_place: bool, host: str):
+    if host == "host of another job":
+        cache = history.cache(host)
+        cache.bring(0).apply([Edits({C: b"0"})], Version("another job", 0, "another commit"))
     history.epoch({0: {A: b"1"}, 1: {A: b"1"}})
     history.epoch({}, snapshots=(0, 1))
     history.epoch({0: {A: None, B: b"2"}})
     history.epoch({0: {B: b"3", C: b"3"}})
-    cache = history.cache("new host", in_place=in_place)
+    cache = history.cache(host, in_place=in_place)
     cache.bring_all(range(GROUPS))
     assert cache.restored == 2
     assert cache.budget.copied == sum(history.snapshot_of(group).size for group in (0, 1))

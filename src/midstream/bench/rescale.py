@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from glob import glob
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,7 +45,6 @@ _PER_EPOCH = 500_000  # keys that are loaded in an epoch
 _AFTERWARDS = 4  # rows of the first key, an epoch each, in which snapshots are taken of what was loaded
 _PREFETCH = "50 milliseconds"  # an epoch copies beside its work, once all is there; the default
 _COPIES = 5  # of plain files, to compare with
-_LOST = "-lost"  # what a directory is called that counts as deleted
 _MOST = 120.0  # seconds that a move may take
 
 
@@ -206,19 +204,22 @@ def _copied(setting: Setting) -> str:
 
 def _ours(spark: SparkSession, setting: Setting, name: str) -> Measured:
     progress: list[Progress] = []
-    lose = threading.Event()
+    after_loss: list[Progress] = []
+    lose, checkpoint = threading.Event(), _copied(setting)
+    cache, lost = f"{checkpoint}-cache", f"{checkpoint}-lost"  # of all executors, each below it in its own place
 
     def listen(event: Event) -> None:
         if isinstance(event, Progress):
             progress.append(event)
+            if os.path.exists(lost):
+                after_loss.append(event)
             if lose.is_set():  # between two epochs
-                _lose(setting, job)
+                os.rename(cache, lost)
                 lose.clear()
 
-    checkpoint = _copied(setting)
     job = _flow(spark, setting, live=True).start(
         checkpoint, trigger=ms.every(f"{setting.every} milliseconds"), on_drift="apply", listener=listen,
-        store_bytes_per_second=setting.store, prefetch_time="1 minute",
+        store_bytes_per_second=setting.store, prefetch_time="1 minute", cache=cache,
     )  # fmt: skip
     with job:
         _until(lambda: job.modifications[0].phase.is_final, job=job)
@@ -241,15 +242,17 @@ def _ours(spark: SparkSession, setting: Setting, name: str) -> Measured:
             for epoch in epochs_of(query)
         ]
         lose.set()
-        _until(lambda: not lose.is_set() and progress[-1].restored["sums"] > 0, job=job)
+        _until(lambda: bool(after_loss), job=job)
         plain = _plain_copy(setting)  # beside the epochs of a running job, as moving is
-    first = next(each for each in reversed(progress) if each.restored["sums"])
+    first = after_loss[0]
+    if not first.restored["sums"]:
+        raise ResultError(f"{name}: all copies were deleted before epoch {first.epoch}, and it has restored none")
     moved = [each for each in progress if move.cut is not None and move.cut.epoch < each.epoch < first.epoch]
     saved = job.savepoint(os.path.join(checkpoint, "savepoint"))
     counted = spark.read.parquet(f"{saved}/state/sums/record").selectExpr("sum(n)", "max(newest)").collect()[0]
     _check(setting, name, *counted)
-    for lost in _caches(setting, job.id + _LOST):
-        shutil.rmtree(lost)
+    for file in [*Path(cache).rglob("*.mdb"), *Path(lost).rglob("*.mdb")]:
+        os.truncate(file, 0)  # deleted with the rest in the end, see `_copied`
     found = Measured(name, epochs, (begin, asked), (asked, done), idle=idle)
     found.groups = int(move.note.split(" of ")[0].split()[-1])
     found.bytes = sum(each.copied["sums"] for each in moved)
@@ -265,17 +268,6 @@ def _ours(spark: SparkSession, setting: Setting, name: str) -> Measured:
             "restored_mb_per_s": round(slowest.copied["sums"] / copying / 1e6),
         }
     return found
-
-
-def _lose(setting: Setting, job: ms.Job) -> None:
-    """Let the copies of the state that executors have be gone, as on a new disk."""
-    for path in _caches(setting, job.id):
-        os.rename(path, f"{path}{_LOST}")
-
-
-def _caches(setting: Setting, job: str) -> list[str]:
-    """The directories that executors keep copies of the state in."""
-    return glob(os.path.join(os.path.dirname(setting.directory), "**", "state", job), recursive=True)
 
 
 def _plain_copy(setting: Setting) -> float:

@@ -110,7 +110,7 @@ class Cache:
         groups, in_place = list(groups), self._reads_in_place and Storage(self.head.checkpoint).is_local
         with ThreadPoolExecutor(1 if self.head.bytes_per_second else _STREAMS) as pool:
             for group in groups:
-                reference = None if in_place or self.is_here(group) else self._snapshot_of(group)
+                reference = None if in_place or self._lacks_logs_only(group) else self._snapshot_of(group)
                 if reference is not None:
                     self._coming[group] = pool.submit(self._copied, group, reference)
         for group in groups:
