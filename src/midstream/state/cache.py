@@ -106,7 +106,7 @@ class Cache:
             self._flatten(group, store)
 
     def bring_all(self, groups: Iterable[int]) -> None:
-        """Take groups to the head of the committed history, whole, several copied at a time."""
+        """Take groups to the head of the committed history, whole; several are copied and opened at a time."""
         groups, in_place = list(groups), self._reads_in_place and Storage(self.head.checkpoint).is_local
         with ThreadPoolExecutor(1 if self.head.bytes_per_second else _STREAMS) as pool:
             for group in groups:
@@ -281,7 +281,7 @@ class Cache:
         return store
 
     def _copied(self, group: int, reference: SnapshotRef) -> str:
-        """Copy a snapshot and give the name of the copy."""
+        """Copy a snapshot, open the copy and give its name; safe in a thread."""
         storage, name = Storage(self.head.checkpoint), self._new_name(group)
         path = os.path.join(self.directory, name)
         with self._throttle.reading() as reading:
@@ -294,6 +294,7 @@ class Cache:
         if found != (reference.checksum, reference.size):
             os.unlink(path)
             raise ValueError("its checksum does not match")
+        LmdbStore(path)
         return name
 
     def _flatten(self, group: int, store: LayeredStore) -> LmdbStore:

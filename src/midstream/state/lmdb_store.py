@@ -12,6 +12,7 @@ import fcntl
 import hashlib
 import os
 import struct
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -42,6 +43,7 @@ class _File(NamedTuple):
 
 _open: OrderedDict[str, _File] = OrderedDict()
 _open_in = os.getpid()
+_making_room = threading.Lock()
 
 
 def _open_here() -> OrderedDict[str, _File]:
@@ -57,8 +59,9 @@ def _environment(path: str, opened: Callable[[str], lmdb.Environment]) -> lmdb.E
     """Give the environment of a file, opened if this process has not got it open."""
     here = _open_here()
     if path not in here:
-        while len(here) >= _MAX_OPEN:
-            here.popitem(last=False)[1].environment.close()
+        with _making_room:
+            while len(here) >= _MAX_OPEN:
+                here.popitem(last=False)[1].environment.close()
         try:
             environment = opened(path)
         except lmdb.Error:
