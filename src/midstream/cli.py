@@ -237,6 +237,9 @@ def rescale(
     every_ms: Annotated[int, typer.Option(help="How often an epoch begins, in milliseconds.")] = 250,
     store_mb_per_s: Annotated[int, typer.Option(help="Read the store no faster than this, 0: as fast as it is.")] = 0,
     rounds: Annotated[int, typer.Option(help="Runs of each strategy, in turn; the one in the middle counts.")] = 1,
+    cache: Annotated[
+        Path | None, typer.Option(help="Directory for the executors' copies, on a disk of its own.")
+    ] = None,
     picture: Annotated[Path | None, typer.Option(help="File for a picture of latency over time.")] = None,
     json: Json = None,
 ) -> None:
@@ -247,7 +250,7 @@ def rescale(
     names = (*NAMES, bench_rescale.SPARK) if strategy == "all" else tuple(strategy.split(","))
     bench_rescale.run(
         state_mb=state_mb, strategies=names, skew=skew, rate=rate, seconds=seconds, every_ms=every_ms,
-        store_mb_per_s=store_mb_per_s, rounds=rounds, json=json, picture=picture,
+        store_mb_per_s=store_mb_per_s, rounds=rounds, cache=cache, json=json, picture=picture,
     )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 import statistics
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -59,6 +60,7 @@ class Setting:
     every: int  # milliseconds from epoch to epoch
     store: int  # bytes per second, 0: no limit
     directory: str
+    cache: str  # where executors keep their copies
 
     def path(self, *parts: str) -> str:
         """A path in the directory of the benchmark."""
@@ -84,6 +86,7 @@ def run(
     every_ms: int = 250,
     store_mb_per_s: int = 0,
     rounds: int = 1,
+    cache: str | os.PathLike[str] | None = None,
     json: str | os.PathLike[str] | None = None,
     picture: str | os.PathLike[str] | None = None,
     echo: Callable[[str], object] = print,
@@ -103,6 +106,8 @@ def run(
         store_mb_per_s: let each task of Midstream read its store no faster than this; Spark's own way is not slowed
             down.
         rounds: how often each strategy is measured, each time in another order; the median run by its maximum counts.
+        cache: directory for the copies that executors keep, on another disk than the rest, as it is on a cluster; by
+            default they lie beside it.
         json: file for the record.
         picture: file for a picture of the latencies.
         echo: takes the text to print.
@@ -111,12 +116,12 @@ def run(
     unknown = set(strategies) - {*NAMES, SPARK}
     if unknown:
         raise ms.PlanError(f"there is no strategy {', '.join(sorted(unknown))}; there are {', '.join((*NAMES, SPARK))}")
-    with cluster(workers=3) as workers:
+    with cluster(workers=3) as workers, tempfile.TemporaryDirectory(dir=cache or workers.directory) as caches:
         spark = workers.session(**{name.replace(".", "__"): text for name, text in SETTINGS.items()})
         set_log_level(spark, "ERROR")
         keys = state_mb * 1_000_000 // _BYTES_PER_KEY
         directory = os.path.join(workers.directory, "bench")
-        setting = Setting(keys, skew, rate, seconds, every_ms, store_mb_per_s * 1_000_000, directory)
+        setting = Setting(keys, skew, rate, seconds, every_ms, store_mb_per_s * 1_000_000, directory, caches)
         os.makedirs(setting.directory)
         found = list[Measured]()
         if ours := [name for name in strategies if name != SPARK]:
@@ -206,7 +211,8 @@ def _ours(spark: SparkSession, setting: Setting, name: str) -> Measured:
     progress: list[Progress] = []
     after_loss: list[Progress] = []
     lose, checkpoint = threading.Event(), _copied(setting)
-    cache, lost = f"{checkpoint}-cache", f"{checkpoint}-lost"  # of all executors, each below it in its own place
+    cache = os.path.join(setting.cache, os.path.basename(checkpoint))  # of all executors, each in a place of its own
+    lost = f"{cache}-lost"
 
     def listen(event: Event) -> None:
         if isinstance(event, Progress):
@@ -271,17 +277,18 @@ def _ours(spark: SparkSession, setting: Setting, name: str) -> Measured:
 
 
 def _plain_copy(setting: Setting) -> float:
-    """Copy files of the state, as many bytes as a third executor gets; gives bytes per second, the median of some."""
+    """Copy files of the state, as many bytes as a third executor gets; gives bytes per second, the median of some.
+
+    All copies are kept until the last is made: one that gets the memory of the one before it is faster.
+    """
     snapshots = sorted(Path(setting.path("loaded"), layout.STATE).rglob("*.mdb"))
-    files = snapshots[: len(snapshots) // 3 or 1]
-    target, seconds = setting.path("copied"), []
-    for _ in range(_COPIES):
-        os.makedirs(target)
-        begun = time.perf_counter()
-        for number, file in enumerate(files):
-            shutil.copyfile(file, os.path.join(target, str(number)))
-        seconds.append(time.perf_counter() - begun)
-        shutil.rmtree(target)
+    files, seconds = snapshots[: len(snapshots) // 3 or 1], []
+    with tempfile.TemporaryDirectory(dir=setting.cache) as target:
+        for turn in range(_COPIES):
+            begun = time.perf_counter()
+            for number, file in enumerate(files):
+                shutil.copyfile(file, os.path.join(target, f"{turn}-{number}"))
+            seconds.append(time.perf_counter() - begun)
     return sum(file.stat().st_size for file in files) / statistics.median(seconds)
 
 

@@ -32,7 +32,8 @@ from midstream.state.throttle import Throttle
 from midstream.storage import COMMITS, Storage, epoch_of, snapshot_directory
 
 IN_PLACE = ".base"
-_STREAMS = 2  # snapshots that are copied at a time, where all of them must come
+_ROOM = 1 << 20  # bytes that a copy can grow by before it is mapped anew; a snapshot has no free pages
+_STREAMS = 4  # snapshots that are copied at a time, where all of them must come
 
 
 class LogsOf(NamedTuple):
@@ -113,8 +114,8 @@ class Cache:
                 reference = None if in_place or self._lacks_logs_only(group) else self._snapshot_of(group)
                 if reference is not None:
                     self._coming[group] = pool.submit(self._copied, group, reference)
-        for group in groups:
-            self.bring_whole(group)
+            for group in groups:
+                self.bring_whole(group)
 
     def bring(self, group: int) -> GroupStore:
         """Take a group to the head of the committed history and open it."""
@@ -294,6 +295,7 @@ class Cache:
         if found != (reference.checksum, reference.size):
             os.unlink(path)
             raise ValueError("its checksum does not match")
+        os.truncate(path, reference.size + _ROOM)
         LmdbStore(path)
         return name
 
