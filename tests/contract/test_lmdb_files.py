@@ -16,7 +16,8 @@ import pytest
 
 from midstream.errors import StateError
 from midstream.state import lmdb_store
-from midstream.state.lmdb_store import LayeredStore, LmdbStore, close_environment
+from midstream.state.layered import LayeredStore
+from midstream.state.lmdb_store import LmdbStore, close_environment
 from midstream.state.store import FIRST, LAST, Version
 from tests.contract.test_stores import BEGIN, NEXT, contents, in_lmdb, numbered
 from tests.edits import Edits

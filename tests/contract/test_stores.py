@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from midstream.errors import StateError
-from midstream.state.lmdb_store import LayeredStore, LmdbStore
+from midstream.state.layered import LayeredStore
+from midstream.state.lmdb_store import LmdbStore
 from midstream.state.memory import MemoryStore
 from midstream.state.store import FIRST, LAST, GroupStore, Version
 from midstream.state.throttle import Throttle

@@ -13,7 +13,8 @@ from midstream.state import lmdb_store
 from midstream.state.background import in_background
 from midstream.state.cache import Cache
 from midstream.state.changelog import LogWriter, Report
-from midstream.state.lmdb_store import LayeredStore, LmdbStore
+from midstream.state.layered import LayeredStore
+from midstream.state.lmdb_store import LmdbStore
 from midstream.state.location import boot_id, discard_other_boots
 from midstream.state.store import Version
 from midstream.storage import commit_file, log_directory

@@ -23,7 +23,8 @@ from midstream.state.backlog import Deferred
 from midstream.state.budget import Budget
 from midstream.state.changelog import Latest, Log
 from midstream.state.checksum import checksum_of, copied
-from midstream.state.lmdb_store import LayeredStore, LmdbStore, close_environment
+from midstream.state.layered import LayeredStore
+from midstream.state.lmdb_store import LmdbStore, close_environment
 from midstream.state.location import boot_id, executor_cache
 from midstream.state.memory import MemoryStore
 from midstream.state.pending import Entries, PendingStore
