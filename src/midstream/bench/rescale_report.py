@@ -30,11 +30,7 @@ class Measured:
 
 def typical(runs: Sequence[Measured]) -> Measured:
     """The run in the middle, by the greatest latency while it moved."""
-    return sorted(runs, key=_greatest)[(len(runs) - 1) // 2]
-
-
-def _greatest(found: Measured) -> float:
-    return _moving(found)["max_ms"]
+    return sorted(runs, key=lambda found: _moving(found)["max_ms"])[(len(runs) - 1) // 2]
 
 
 def _moving(found: Measured) -> dict[str, float]:
