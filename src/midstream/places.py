@@ -253,9 +253,12 @@ class Places:
         """Find the executors, and anchor seats on all of them; between two epochs."""
         if self.is_current:
             return
-        self.engine.cores, self._executors = self._cores(), self._present()
+        self._make_seats(self._cores(), self._seats())
+
+    def _make_seats(self, cores: int, seats: int) -> None:
+        self.engine.cores, self._executors = cores, self._present()
         self._most = max(self._most, len(self._executors))
-        old, self._anchor = self._anchor, anchored(self.engine.spark, self._seats(), self._executors)
+        old, self._anchor = self._anchor, anchored(self.engine.spark, seats, self._executors)
         self.where = self._anchor.where
         if old is not None:
             old.drop()
@@ -291,20 +294,17 @@ class Places:
     def release(self, executor: str) -> None:
         """Give an executor that serves nothing back to Spark; between two epochs.
 
-        Its seat goes first, while all that Spark would make it anew from is there: a seat that is lost with its
-        executor took an epoch 5 seconds and more. Spark puts nothing on an executor that is decommissioned. It is told
-        how many it shall have: where nobody has ever said so, killing one lets it want none, and others that are lost
-        would not be replaced.
+        Spark puts nothing on an executor from when it is told to kill it, so seats are made anew on the others before
+        the next epoch: a seat that is lost with its executor took an epoch 5 seconds and more. Spark is told how many
+        it shall have: where nobody has ever said so, killing one lets it want none, and others that are lost would not
+        be replaced.
         """
         self._most = max(self._most, len(self._present())) - 1
         self.drained |= {executor}
-        context, jvm = self.engine.spark.sparkContext._jsc.sc(), self.engine.spark._jvm
-        assert jvm is not None
-        why = jvm.org.apache.spark.scheduler.ExecutorDecommissionInfo("drained", jvm.scala.Option.empty())
-        context.schedulerBackend().decommissionExecutor(executor, why, False, False)
-        self.look_around()
-        context.killExecutor(executor)
+        cores, seats = self._cores(), self._seats()  # Spark's count of cores falls at some time after this
+        self.engine.spark.sparkContext._jsc.sc().killExecutor(executor)
         keep_executors(self.engine.spark, self._most)
+        self._make_seats(cores, seats)
 
     def settled(self, plan: p.Plan, resolved: Resolved) -> p.Plan:
         """Write the homes in force into a plan."""
