@@ -191,6 +191,14 @@ def test_rescale_moves_a_third_of_the_groups_and_draws_a_picture(tmp_path: Path)
 
 
 @pytest.mark.slow
+def test_rescale_checks_sparks_own_way_over_a_slow_store_too(tmp_path: Path):
+    small = ["--state-mb", "5", "--rate", "100", "--seconds", "5", "--strategy", "spark", "--store-mb-per-s", "10"]
+    [result] = benched(tmp_path, "rescale", *small)[0]["results"]
+    assert result["name"] == "spark"
+    assert 0 < result["steady"]["p50_ms"] <= result["moving"]["max_ms"]
+
+
+@pytest.mark.slow
 def test_idle_measures_movable_state_and_state_in_memory(tmp_path: Path):
     record = benched(tmp_path, "idle", "--keys", "1000", "--rows", "2000", "--pairs", "6")[0]
     assert [result["name"] for result in record["results"]] == ["movable", "memory"]

@@ -22,7 +22,7 @@ from pyspark.sql import functions as F
 
 import midstream as ms
 from midstream import storage as layout
-from midstream.bench import chart, machine
+from midstream.bench import chart, machine, throttled
 from midstream.bench import rescale_report as report
 from midstream.bench.latency import epochs_of, stay
 from midstream.bench.oracle import ResultError
@@ -103,8 +103,8 @@ def run(
         rate: rows per second.
         seconds: length of the steady stretch before the move, and how long it goes on after it.
         every_ms: how often an epoch begins.
-        store_mb_per_s: let each task of Midstream read its store no faster than this; Spark's own way is not slowed
-            down.
+        store_mb_per_s: let a task read the durable store no faster than this; Spark's own way too, through a file
+            system of Hadoop's that is as slow. Executors have one core, and so one task at a time.
         rounds: how often each strategy is measured, each time in another order; the median run by its maximum counts.
         cache: directory for the copies that executors keep, on another disk than the rest, as it is on a cluster; by
             default they lie beside it.
@@ -117,11 +117,16 @@ def run(
     if unknown:
         raise ms.PlanError(f"there is no strategy {', '.join(sorted(unknown))}; there are {', '.join((*NAMES, SPARK))}")
     with cluster(workers=3) as workers, tempfile.TemporaryDirectory(dir=cache or workers.directory) as caches:
-        spark = workers.session(**{name.replace(".", "__"): text for name, text in SETTINGS.items()})
+        classes, store = os.path.join(workers.directory, "classes"), store_mb_per_s * 1_000_000
+        os.makedirs(classes)
+        chosen = SETTINGS | (throttled.settings(classes, store) if store else {})
+        spark = workers.session(**{name.replace(".", "__"): text for name, text in chosen.items()})
         set_log_level(spark, "ERROR")
+        if store:
+            throttled.compile_into(classes, spark)
         keys = state_mb * 1_000_000 // _BYTES_PER_KEY
         directory = os.path.join(workers.directory, "bench")
-        setting = Setting(keys, skew, rate, seconds, every_ms, store_mb_per_s * 1_000_000, directory, caches)
+        setting = Setting(keys, skew, rate, seconds, every_ms, store, directory, caches)
         os.makedirs(setting.directory)
         found = list[Measured]()
         if ours := [name for name in strategies if name != SPARK]:
@@ -298,6 +303,8 @@ def _plain_copy(setting: Setting) -> float:
 def _sparks(spark: SparkSession, setting: Setting) -> Measured:
     """The same sums as a native query: stopped between two batches, repartitioned offline, started again."""
     checkpoint, since = setting.path("native"), time.time()
+    if setting.store:
+        checkpoint = throttled.url(checkpoint)
 
     def start(partitions: int) -> StreamingQuery:
         spark.conf.set("spark.sql.shuffle.partitions", str(partitions))
