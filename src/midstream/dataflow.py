@@ -21,6 +21,7 @@ from midstream.aggregates import CLOSES, START, Compiled, quote
 from midstream.code import Code
 from midstream.function_task import BROADCAST, ORDER, TIE, FunctionTask, Told
 from midstream.garbage import seldom_looked_for
+from midstream.join_form import SideForm
 from midstream.join_rules import Join
 from midstream.join_task import JoinTask
 from midstream.regimes import Regime, pane_sql
@@ -112,32 +113,38 @@ class Dataflow:
         return frame
 
     def _build(self, operator: Any) -> DataFrame:
-        if isinstance(operator, p.Source):
-            return self.spark.sql(self._source(operator.id))
+        query = self._query(operator)
+        if query is not None:
+            return self.spark.sql(query)
         if isinstance(operator, (p.Process, p.Aggregate)):
             return self._keyed(operator, markers=self.keyed[operator.id].markers)
-        inputs = [self.frame(id) for id in operator.inputs]
+        (input,) = (self.frame(id) for id in operator.inputs)
         if isinstance(operator, p.Transform):
-            result: DataFrame = code.load(operator.code)(inputs[0])
+            result: DataFrame = code.load(operator.code)(input)
             return result
         if isinstance(operator, p.MapArrow):
             schema = self.resolved.schemas[operator.id]
             task = ArrowTask(operator.id, operator.code, _serialised(arrow_schema(schema)))
-            return inputs[0].mapInArrow(task, schema)
-        if isinstance(operator, p.Union):
-            united = inputs[0]
-            for other in inputs[1:]:
-                united = united.unionByName(other)
-            return united
-        if isinstance(operator, p.Late):
-            return self.spark.sql(self._late(operator))
+            return input.mapInArrow(task, schema)
         if isinstance(operator, p.Watermark):
             if not any(operator.id in keyed.watermarks for keyed in self.resolved.keyed.values()):
-                return inputs[0]  # nobody asks for it, and observing costs time for every row
+                return input  # nobody asks for it, and observing costs time for every row
             self.observations[operator.id] = Observation()
             greatest = F.expr(f"max({observed(operator, self.clock)})").alias("greatest")
-            return inputs[0].observe(self.observations[operator.id], greatest)
+            return input.observe(self.observations[operator.id], greatest)
         raise AssertionError(f"{operator.id!r} has no output")
+
+    def _query(self, operator: Any) -> str | None:
+        """The output of an operator as a query, of those that are known as text."""
+        if isinstance(operator, p.Source):
+            return tagged.only(self._batch_view, self.tags[operator.id], self.resolved.schemas[operator.id])
+        if isinstance(operator, p.Union):
+            return " union all ".join(f"select * from {self._table(id)}" for id in operator.inputs)
+        if isinstance(operator, p.Late):
+            return self._late(operator)
+        if isinstance(operator, p.Transform) and isinstance(form := code.load(operator.code), SideForm):
+            return form.query(self._table(operator.inputs[0]))
+        return None
 
     def _late(self, operator: p.Late) -> str:
         """The rows that a window operator does not take, and why."""
@@ -173,9 +180,6 @@ class Dataflow:
         """Whether the rows of a window are windows that close in this epoch."""
         return any(isinstance(above, p.Window) for above in self.resolved.plan.upstream(window.inputs[0]))
 
-    def _source(self, id: str) -> str:
-        return tagged.only(self._batch_view, self.tags[id], self.resolved.schemas[id])
-
     @property
     def _batch_view(self) -> str:
         if not self._has_view:
@@ -185,8 +189,9 @@ class Dataflow:
 
     def _table(self, id: str) -> str:
         """The output of an operator as something to select from: one text costs the driver less than two frames."""
-        if isinstance(self.resolved.plan[id], p.Source) and len(self.resolved.plan.consumers(id)) == 1:
-            return f"({self._source(id)})"
+        query = self._query(self.resolved.plan[id]) if len(self.resolved.plan.consumers(id)) == 1 else None
+        if query is not None:
+            return f"({query})"
         frame = self.frame(id)
         view = f"_midstream_{list(self._frames).index(id)}"
         frame.createOrReplaceTempView(view)

@@ -21,6 +21,7 @@ from midstream.state.wire import Wire
 
 _HOLES = 16  # in a list, above which they must be fewer than rows
 _pack, _unpack = msgspec.msgpack.Encoder().encode, msgspec.msgpack.Decoder().decode
+_LAST = np.iinfo(np.int64).max >> 1  # after every event time, and some way from where numbers end
 
 Numbers = npt.NDArray[np.intp]
 Mask = npt.NDArray[np.bool_]
@@ -48,7 +49,7 @@ class Side:
 class Kept:
     """The keys at hand, which have new rows or something to be dropped, and what becomes of their state."""
 
-    def __init__(self, join: Join, form: Form, keys: list[bytes], groups: list[int]) -> None:
+    def __init__(self, join: Join, form: Form, keys: list[bytes], groups: list[int], watermark: int | None) -> None:
         self.keys, self.groups = keys, groups  # each key, and its group
         self.states: dict[int, GroupState] = {}  # of each group; the changes are in it
         self._join, self._form = join, form
@@ -59,7 +60,9 @@ class Kept:
         self._found: dict[str, list[tuple[int, int, Packed]]] = {side: [] for side in SIDES}  # key, place, row
         self._at = {side: form.index[side] for side in SIDES}
         self._number = {side: form.number(at) for side, at in self._at.items()}
-        self._deadline = form.index.get("deadline", 0)
+        self._deadline, self._latest = form.index.get("deadline", 0), form.index.get("latest", 0)
+        self._watermark = watermark
+        self._goes_silently = not any(join.comes_alone(side) for side in SIDES)  # nothing comes out of what is dropped
         self._prefixes: dict[str, dict[int, bytes]] = {side: {} for side in SIDES}
         self._wires: dict[str, list[Wire]] = {}
         for side, at in self._at.items():
@@ -82,6 +85,12 @@ class Kept:
             due: keys of which something may be dropped: all their rows are read.
         """
         numbers = {self.keys[number]: number for number in touched}
+        due = list(due)
+        state.prefetch([*numbers, *due])
+        if self._goes_silently:
+            due = [key for key in due if key in numbers] + self._without_forgotten(
+                state, [key for key in due if key not in numbers]
+            )
         for key in due:
             if key not in numbers:
                 numbers[key] = len(self.keys)
@@ -89,7 +98,6 @@ class Kept:
                 self.groups.append(group)
                 self._records.append([])
             self._awake.add(numbers[key])
-        state.prefetch(list(numbers))
         entries: list[bytes] = []
         places: list[tuple[str, int, int]] = []
         for key, number in numbers.items():
@@ -108,6 +116,23 @@ class Kept:
             if stored is not None:
                 self._found[side].append((number, place, _unpack(stored)[0]))
         self.states[group] = state
+
+    def _without_forgotten(self, state: GroupState, due: list[bytes]) -> list[bytes]:
+        """Drop all rows of keys without reading them, where the watermark has passed them all; gives the other keys."""
+        entries = [self._form.record(key) for key in due]
+        records = [_unpack(stored) if (stored := state.get(entry)) else None for entry in entries]
+        latest = np.array([_LAST if record is None else record[self._latest] for record in records], np.int64)
+        ends = np.maximum(*(self._join.deadlines(side, latest) for side in SIDES))
+        others = []
+        for key, entry, record, end in zip(due, entries, records, ends.tolist(), strict=True):
+            if record is None or self._watermark is None or end > self._watermark:
+                others.append(key)
+                continue
+            state.changes[entry] = None
+            for side in SIDES:
+                prefix, size = field_prefix(self._number[side], key), record[self._at[side]] or 0
+                state.changes.update(dict.fromkeys(prefix + place.to_bytes(4, "big") for place in range(size)))
+        return others
 
     def _take_record(self, state: GroupState, key: bytes, number: int) -> None:
         stored = state.get(self._form.record(key))
@@ -207,9 +232,14 @@ class Kept:
             self._records[number][at] = size + 1
             self._dirty.add(number)
 
-    def look_at(self, number: int, deadline: int) -> None:
-        """Keep one timer per key: that of the row that goes first."""
-        known = self._records[number][self._deadline]
+    def look_at(self, number: int, deadline: int, latest: int) -> None:
+        """Keep one timer per key, that of the row that goes first; and the time of the latest row."""
+        record = self._records[number]
+        before = record[self._latest]
+        if before is None or before < latest:
+            record[self._latest] = latest
+            self._dirty.add(number)
+        known = record[self._deadline]
         if known is not None and known <= deadline:
             return
         state = self.states[self.groups[number]]
@@ -224,7 +254,7 @@ class Kept:
         for number in self._dirty:
             record, entry = self._records[number], self._form.record(self.keys[number])
             changes = self.states[self.groups[number]].changes
-            if record.count(None) < len(record):
+            if any(record[at] for at in self._at.values()):
                 changes[entry] = _pack(record)
             elif number in self._had_record:
                 changes[entry] = None

@@ -1,6 +1,6 @@
 """What a join declares: which rows match, how long a row is kept, and in what form. `join_task` does the work.
 
-Rows of both sides come in one form: key columns, `_side`, `_time`, and a struct per side, the other one null.
+Rows of both sides come in one form, see `join_form`; the struct of the other side is null.
 """
 
 from __future__ import annotations
@@ -52,6 +52,17 @@ class Join(KeyedFunction):
         """The first and the last event time on the other side that rows can match."""
         return times, times
 
+    def is_repeated(self, owners: npt.NDArray[np.intp], times: Times) -> npt.NDArray[np.bool_]:
+        """Which rows of the right add nothing to the row before them, given the number of each one's key.
+
+        Where rows of the left come out by whether there is a match, one of several that match the same is enough.
+        """
+        repeated = np.zeros(len(owners), dtype=bool)
+        if not self.gives_pairs:
+            low, high = self.reach(RIGHT, times)
+            repeated[1:] = (np.diff(owners) == 0) & (np.diff(low) == 0) & (np.diff(high) == 0)
+        return repeated
+
     def deadlines(self, side: str, times: Times) -> Times:
         """The watermark from which on nothing can match a row: what comes then is not before it."""
         return np.clip(self.reach(side, times)[1] + 1, _FIRST, _LAST)
@@ -93,9 +104,9 @@ class BoundedJoin(Join):
         self.size = size  # of a window; 0: an interval
 
     def declared(self) -> dict[str, StateDeclaration]:
-        """When something is next to be dropped, and a list per side: each row with its time."""
-        deadline: StateDeclaration = value("timestamp")
-        return {"deadline": deadline} | {
+        """When something is to be dropped next; the latest row's time; and a list per side: each row with its time."""
+        moments: dict[str, StateDeclaration] = {"deadline": value("timestamp"), "latest": value("timestamp")}
+        return moments | {
             side: list_of(f"struct<time: timestamp, matched: boolean, row: {type}>")
             for side, type in zip(SIDES, self.types, strict=True)
         }

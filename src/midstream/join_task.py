@@ -48,8 +48,8 @@ class JoinTask(SlotTask):
         arranged = codec.arrange(columns, groups)
         work.report.keys += len(arranged.keys)
         work.lap("sort")
-        kept = Kept(join, form, list(arranged.keys), arranged.groups.tolist())
-        left, right = self._sides(work, kept, form, rows, arranged, owned)
+        kept = Kept(join, form, list(arranged.keys), arranged.groups.tolist(), self.epoch.watermark)
+        left, right = self._sides(work, join, kept, form, rows, arranged, owned)
         work.lap("read")
         pairs = _Pairs.of(join, left, right)
         stays = {
@@ -88,7 +88,14 @@ class JoinTask(SlotTask):
         return [self._batch(columns)], rows.filter(pa.array(can)), groups[can]
 
     def _sides(
-        self, work: Work, kept: Kept, form: Form, rows: pa.RecordBatch, arranged: Rows, owned: frozenset[int]
+        self,
+        work: Work,
+        join: Join,
+        kept: Kept,
+        form: Form,
+        rows: pa.RecordBatch,
+        arranged: Rows,
+        owned: frozenset[int],
     ) -> tuple[Side, Side]:
         """Read what new rows may match, and all rows of keys of which some are to be dropped."""
         owners, rows = segments(arranged), rows.take(pa.array(arranged.order))
@@ -110,9 +117,11 @@ class JoinTask(SlotTask):
                     due = [timer[_MOMENT:] for timer in state.take_until(EVENT, self.epoch.watermark)]
                 kept.read(state, group, touched.get(group, range(0)), wanted, due)
             work.lap("read")
+        is_right = ~is_left
+        is_right[is_right] = ~join.is_repeated(owners[is_right], times[is_right])
         left, right = (
             kept.side(side, owners[mine], times[mine], rows.column(f"_{side}").filter(pa.array(mine)))
-            for side, mine in ((LEFT, is_left), (RIGHT, ~is_left))
+            for side, mine in ((LEFT, is_left), (RIGHT, is_right))
         )
         return left, right
 
@@ -157,11 +166,14 @@ class JoinTask(SlotTask):
         kept.extend(side, rows, new, matched[new].tolist() if is_noted else [None] * len(new), self.epoch.clock)
         if join.is_bounded:
             watched = np.concatenate([stored[kept.is_awake[rows.owners[stored]]], new])
-            deadlines, first = join.deadlines(side, rows.times[watched]), dict[int, int]()
-            for owner, deadline in zip(rows.owners[watched].tolist(), deadlines.tolist(), strict=True):
-                first[owner] = min(deadline, first.get(owner, deadline))
-            for owner, deadline in first.items():
-                kept.look_at(owner, deadline)
+            order = np.argsort(rows.owners[watched], kind="stable")
+            owners, times = rows.owners[watched][order], rows.times[watched][order]
+            owners, starts = np.unique(owners, return_index=True)
+            if len(owners):
+                deadlines = np.minimum.reduceat(join.deadlines(side, times), starts).tolist()
+                latest = np.maximum.reduceat(times, starts).tolist()
+                for owner, deadline, time in zip(owners.tolist(), deadlines, latest, strict=True):
+                    kept.look_at(owner, deadline, time)
 
     def _log(self, work: Work, kept: Kept) -> None:
         """Log what has changed, and say when there is something to do again."""

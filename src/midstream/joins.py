@@ -4,13 +4,12 @@
                                      ├── j.rows (union) ── j (process, with the state of both sides)
     payments ─ j.right (transform) ──┘
 
-Each transform gives the rows of its side one common form, see `join_rules`.
+Each transform gives the rows of its side one common form, see `join_form`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import msgspec
 from pyspark.sql.types import StructType
@@ -20,15 +19,12 @@ from midstream.ddl import ddl, struct
 from midstream.durations import Duration, micros, signed_micros
 from midstream.errors import PlanError
 from midstream.flow import Flow, KeyedStream, Stream
+from midstream.join_form import OWN, SideForm
 from midstream.join_rules import ALONE, HALVES, KINDS, LEFT, RIGHT, BoundedJoin, Join, UnboundedJoin
 from midstream.resolve import arrow_schema, worked_out
 from midstream.state.wire import Wire
 from midstream.windows import Window
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-_OWN = ("_side", "_time", "_left", "_right")  # columns of the common form, besides the key
 _STAND_IN = ("_row", "boolean")  # what is kept of a row that is nothing but its key
 
 
@@ -76,7 +72,7 @@ def join(
                     "with_watermark(column, delay) on it, and keep that column"
                 )
     first, second = (
-        Stream(left.flow, side.input).transform(f"{id}.{what}", _Form.of(what, sides, how, timed=within is not None))
+        Stream(left.flow, side.input).transform(f"{id}.{what}", _form(what, sides, how, timed=within is not None))
         for side, what in zip(sides, (LEFT, RIGHT), strict=True)
     )
     rows = first.union(f"{id}.rows", second).key_by(*left.keys, partition_by=left.partition_by)
@@ -100,45 +96,17 @@ class _Side:
         return struct(self.others or (_STAND_IN,))
 
 
-@dataclass(frozen=True)
-class _Form:
-    """Gives the rows of one side the form that both have; its attributes are plain, so that changes of it are seen."""
-
-    side: str
-    keys: tuple[tuple[str, str], ...]  # column, and what it is called on the left
-    time: str | None
-    columns: tuple[str, ...]
-    types: tuple[str, str]
-    needs_key: bool  # rows with a null in the key cannot come out
-
-    @classmethod
-    def of(cls, what: str, sides: tuple[_Side, _Side], how: str, *, timed: bool) -> _Form:
-        """Describe what is to be done to one side."""
-        side = sides[0] if what == LEFT else sides[1]
-        return cls(
-            side=what,
-            keys=tuple((mine, name) for (mine, _), (name, _) in zip(side.keys, sides[0].keys, strict=True)),
-            time=side.time if timed else None,
-            columns=tuple(name for name, _ in side.others),
-            types=(sides[0].type, sides[1].type),
-            needs_key=how not in ALONE[what],
-        )
-
-    def __call__(self, rows: DataFrame) -> DataFrame:
-        """Select the common form."""
-        if self.needs_key:
-            rows = rows.where(" and ".join(f"{quote(column)} is not null" for column, _ in self.keys))
-        kept = f"struct({', '.join(map(quote, self.columns)) or 'true'})"
-        structs = [
-            f"cast({kept if side == self.side else 'null'} as {type}) as _{side}"
-            for side, type in zip((LEFT, RIGHT), self.types, strict=True)
-        ]
-        return rows.selectExpr(
-            *(f"{quote(column)} as {quote(name)}" for column, name in self.keys),
-            f"'{self.side}' as _side",
-            f"{quote(self.time) if self.time else 'cast(null as timestamp)'} as _time",
-            *structs,
-        )
+def _form(what: str, sides: tuple[_Side, _Side], how: str, *, timed: bool) -> SideForm:
+    """Describe what is to be done to one side."""
+    side = sides[0] if what == LEFT else sides[1]
+    return SideForm(
+        side=what,
+        keys=tuple((mine, name) for (mine, _), (name, _) in zip(side.keys, sides[0].keys, strict=True)),
+        time=side.time if timed else None,
+        columns=tuple(name for name, _ in side.others),
+        types=(sides[0].type, sides[1].type),
+        needs_key=how not in ALONE[what],
+    )
 
 
 def _check(
@@ -203,7 +171,7 @@ def _check_columns(id: str, left: _Side, right: _Side) -> None:
             f"join {id!r}: the keys differ: {_shown(left.keys)} on the left, {_shown(right.keys)} on the right; "
             "cast one of them in a transform"
         )
-    seen: set[str] = {name for name, _ in left.keys if name.lower() in _OWN}
+    seen: set[str] = {name for name, _ in left.keys if name.lower() in OWN}
     if seen:
         raise PlanError(f"join {id!r}: the column name {seen.pop()!r} is taken by Midstream; rename the key")
     for name, _ in _output(left, right):

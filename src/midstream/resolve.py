@@ -29,6 +29,7 @@ from midstream import code
 from midstream import plan as p
 from midstream.aggregates import CLOSES, START, Compiled, compile_aggregates, quote, with_end
 from midstream.errors import MidstreamError, PlanError
+from midstream.join_rules import Join
 from midstream.per_epoch import INSTEAD, reads_and_offends
 from midstream.state.forms import SHARED, Stage
 from midstream.window_task import PANE
@@ -256,6 +257,8 @@ def _keyed(
     else:
         output = _processed(operator, schema)
         stages = _stages(operator)
+        if isinstance(join := code.load(operator.code), Join) and not join.is_bounded:
+            watermarks = ()  # it asks for no event time
     layout = _layout(operator, keys, compiled)
     base = stages[0].base if stages else 0
     top = base + len(stages[0].fields) + (1 if base else 0) if stages else 0

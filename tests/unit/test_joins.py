@@ -58,7 +58,7 @@ class Runner:
         is_due = any(due is not None and at is not None and due <= at for due, at in reached)
         epoch = Epoch(1, now, "", watermark, due=frozenset({0} if is_due else ()))
         fields, kept = state_fields(self.join), KEPT if self.join.is_bounded else ROW
-        types = pa.schema([(field.name, MOMENT if field.name == "deadline" else kept) for field in fields])
+        types = pa.schema([(field.name, MOMENT if field.name in ("deadline", "latest") else kept) for field in fields])
         output = pa.schema([("key", pa.string()), *((f"n{i}", pa.int64()) for i in range(sum(self.join.widths)))])
         task = JoinTask(
             "j", Head("job", "j", "", "", 0, (None,)), epoch, "", "", bytes(output.serialize()), ("key",),

@@ -28,7 +28,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "engine attempt briefing placement places anchor shadow records reporting rehearsal validation savepoint",
         (
             "dataflow resolve per_epoch watermarks deadline housekeeping failures slot "
-            "aggregate_task window_task session_task function_task join_rules join_kept join_task"
+            "aggregate_task window_task session_task function_task join_rules join_form join_kept join_task"
         ),
         "state place ddl garbage sinks sources journal storage metrics aggregation retention",
         "coordinator modification feeds",
