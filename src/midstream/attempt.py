@@ -56,11 +56,12 @@ class Attempt:
     listener: Callable[[Event], None]
     witness: Sink | None = None  # sees the rows of every sink too
     clock: int = 0  # of the epoch
+    spark_plan: Callable[[], Any] = lambda: None  # see `Dataflow`
     run: str = field(default_factory=lambda: os.urandom(4).hex())
 
     def __call__(self) -> Outcome:
         """Run all jobs of the epoch."""
-        flow = Dataflow(self.resolved, self.batch, self.epoch, self.run, self.keyed, self.tags, self.clock)
+        flow = self._flow()
         begun: list[tuple[Sink, Staging]] = []
         try:
             flow.prepare()
@@ -85,7 +86,7 @@ class Attempt:
 
     def without_sinks(self) -> None:
         """Run all operators and write nothing that counts: a rehearsal."""
-        flow = Dataflow(self.resolved, self.batch, self.epoch, self.run, self.keyed, self.tags, self.clock)
+        flow = self._flow()
         try:
             flow.prepare()
             for operator in self.resolved.plan.of(p.Sink):
@@ -94,6 +95,11 @@ class Attempt:
                 self._reports(flow, id)
         finally:
             flow.close()
+
+    def _flow(self) -> Dataflow:
+        return Dataflow(
+            self.resolved, self.batch, self.epoch, self.run, self.keyed, self.tags, self.clock, self.spark_plan
+        )
 
     def _reports(self, flow: Dataflow, id: str) -> list[tuple[str, Report]]:
         """Collect one report per slot; run the operator on its own where a slot had no rows or was left out."""

@@ -6,7 +6,7 @@ Sources are cut out of the tagged union; transforms are the user's own code; a k
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,7 @@ from midstream.routing import Routing
 from midstream.session_task import SessionTask
 from midstream.slot import GROUP, MARKER, SLOT, Epoch, SlotTask
 from midstream.sources import tagged
+from midstream.sources.parts import parts_of
 from midstream.state.cache import Head
 from midstream.storage import backlog_directory, log_directory
 from midstream.watermarks import ahead, observed, varying
@@ -69,10 +70,11 @@ class Dataflow:
     keyed: dict[str, KeyedRun]
     tags: dict[str, int]  # source -> its tag in the batch
     clock: int = 0  # of the epoch
+    spark_plan: Callable[[], Any] = lambda: None  # Spark's plan of the batch, if it has one
     observations: dict[str, Observation] = field(default_factory=dict)  # watermark operator -> greatest event time
     _frames: dict[str, DataFrame] = field(default_factory=dict)
     _persisted: list[DataFrame] = field(default_factory=list)
-    _has_view: bool = False
+    _parts: dict[int, DataFrame] = field(default_factory=dict)  # tag -> what of the batch has the rows of a source
 
     @property
     def spark(self) -> SparkSession:
@@ -101,10 +103,12 @@ class Dataflow:
         self._persisted.clear()
 
     def prepare(self) -> None:
-        """Persist the batch if it is read more than once: it is a scan that would read the sources again."""
-        plan = self.resolved.plan
-        if sum(len(plan.consumers(source.id)) for source in plan.of(p.Source)) > 1:
-            self.batch = self.kept(self.batch)
+        """See that no source is read twice, though the batch is a scan of all of them: take it apart, or keep it."""
+        read = [self.tags[source.id] for source in self.resolved.plan.of(p.Source)]
+        if len(read) > 1:
+            plan = None if self.batch.is_cached else self.spark_plan()
+            parts = parts_of(self.batch, plan, read) if plan is not None else None
+            self._parts = parts if parts is not None else dict.fromkeys(read, self.kept(self.batch))
 
     def kept(self, frame: DataFrame) -> DataFrame:
         """Keep rows that are read more than once, until `close`."""
@@ -137,7 +141,9 @@ class Dataflow:
     def _query(self, operator: Any) -> str | None:
         """The output of an operator as a query, of those that are known as text."""
         if isinstance(operator, p.Source):
-            return tagged.only(self._batch_view, self.tags[operator.id], self.resolved.schemas[operator.id])
+            tag = self.tags[operator.id]
+            self._parts.get(tag, self.batch).createOrReplaceTempView(f"{_BATCH}_{tag}")
+            return tagged.only(f"{_BATCH}_{tag}", tag, self.resolved.schemas[operator.id])
         if isinstance(operator, p.Union):
             return " union all ".join(f"select * from {self._table(id)}" for id in operator.inputs)
         if isinstance(operator, p.Late):
@@ -179,13 +185,6 @@ class Dataflow:
     def _is_of_windows(self, window: p.Window) -> bool:
         """Whether the rows of a window are windows that close in this epoch."""
         return any(isinstance(above, p.Window) for above in self.resolved.plan.upstream(window.inputs[0]))
-
-    @property
-    def _batch_view(self) -> str:
-        if not self._has_view:
-            self.batch.createOrReplaceTempView(_BATCH)
-            self._has_view = True
-        return _BATCH
 
     def _table(self, id: str) -> str:
         """The output of an operator as something to select from: one text costs the driver less than two frames."""

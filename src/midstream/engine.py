@@ -33,6 +33,7 @@ from midstream.places import Places
 from midstream.records import next_record
 from midstream.reporting import progress_of
 from midstream.resolve import Resolved, check_layout, parse_schema, resolve
+from midstream.sources.parts import plan_of
 from midstream.sources.tagged import union_schema
 
 if TYPE_CHECKING:
@@ -332,6 +333,7 @@ class Engine:
         return Attempt(
             resolved, batch, intent.epoch, self.job, self.journal.storage, tags(self.feeds), keyed, self.listener,
             self.follower.witness if self.follower is not None else None, intent.clock,
+            lambda: plan_of(self.spark, self.query_name),
         )  # fmt: skip
 
     def configure(self, session: SparkSession, resolved: Resolved) -> None:
