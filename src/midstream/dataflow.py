@@ -74,7 +74,9 @@ class Dataflow:
     observations: dict[str, Observation] = field(default_factory=dict)  # watermark operator -> greatest event time
     _frames: dict[str, DataFrame] = field(default_factory=dict)
     _persisted: list[DataFrame] = field(default_factory=list)
-    _parts: dict[int, DataFrame] = field(default_factory=dict)  # tag -> what of the batch has the rows of a source
+    _parts: dict[int, DataFrame] = field(
+        default_factory=dict
+    )  # tag -> the rows of a source, where the batch is taken apart
 
     @property
     def spark(self) -> SparkSession:
@@ -108,7 +110,9 @@ class Dataflow:
         if len(read) > 1:
             plan = None if self.batch.is_cached else self.spark_plan()
             parts = parts_of(self.batch, plan, read) if plan is not None else None
-            self._parts = parts if parts is not None else dict.fromkeys(read, self.kept(self.batch))
+            if parts is None:
+                self.batch = self.kept(self.batch)
+            self._parts = parts or {}
 
     def kept(self, frame: DataFrame) -> DataFrame:
         """Keep rows that are read more than once, until `close`."""
@@ -117,6 +121,12 @@ class Dataflow:
         return frame
 
     def _build(self, operator: Any) -> DataFrame:
+        if isinstance(operator, p.Source):  # not as text, which wants a view: that takes longer to make
+            tag = self.tags[operator.id]
+            rows = self._parts[tag] if tag in self._parts else self.batch.where(tagged.is_of(tag))
+            return rows.selectExpr(*tagged.columns(tag, self.resolved.schemas[operator.id]))
+        if isinstance(operator, p.Watermark):
+            return self._observed(operator, self.frame(operator.inputs[0]))
         query = self._query(operator)
         if query is not None:
             return self.spark.sql(query)
@@ -130,20 +140,17 @@ class Dataflow:
             schema = self.resolved.schemas[operator.id]
             task = ArrowTask(operator.id, operator.code, _serialised(arrow_schema(schema)))
             return input.mapInArrow(task, schema)
-        if isinstance(operator, p.Watermark):
-            if not any(operator.id in keyed.watermarks for keyed in self.resolved.keyed.values()):
-                return input  # nobody asks for it, and observing costs time for every row
-            self.observations[operator.id] = Observation()
-            greatest = F.expr(f"max({observed(operator, self.clock)})").alias("greatest")
-            return input.observe(self.observations[operator.id], greatest)
         raise AssertionError(f"{operator.id!r} has no output")
 
     def _query(self, operator: Any) -> str | None:
         """The output of an operator as a query, of those that are known as text."""
         if isinstance(operator, p.Source):
-            tag = self.tags[operator.id]
-            self._parts.get(tag, self.batch).createOrReplaceTempView(f"{_BATCH}_{tag}")
-            return tagged.only(f"{_BATCH}_{tag}", tag, self.resolved.schemas[operator.id])
+            tag, view = self.tags[operator.id], f"{_BATCH}_{self.tags[operator.id]}"
+            self._parts.get(tag, self.batch).createOrReplaceTempView(view)
+            columns = ", ".join(tagged.columns(tag, self.resolved.schemas[operator.id]))
+            return f"select {columns} from {view} where {tagged.is_of(tag)}"
+        if isinstance(operator, p.Watermark) and not self._is_observed(operator):
+            return f"select * from {self._table(operator.inputs[0])}"
         if isinstance(operator, p.Union):
             return " union all ".join(f"select * from {self._table(id)}" for id in operator.inputs)
         if isinstance(operator, p.Late):
@@ -151,6 +158,17 @@ class Dataflow:
         if isinstance(operator, p.Transform) and isinstance(form := code.load(operator.code), SideForm):
             return form.query(self._table(operator.inputs[0]))
         return None
+
+    def _observed(self, operator: p.Watermark, rows: DataFrame) -> DataFrame:
+        if not self._is_observed(operator):
+            return rows
+        self.observations[operator.id] = Observation()
+        greatest = F.expr(f"max({observed(operator, self.clock)})").alias("greatest")
+        return rows.observe(self.observations[operator.id], greatest)
+
+    def _is_observed(self, operator: p.Watermark) -> bool:
+        """Whether somebody asks for the event times; observing them costs time for every row."""
+        return any(operator.id in keyed.watermarks for keyed in self.resolved.keyed.values())
 
     def _late(self, operator: p.Late) -> str:
         """The rows that a window operator does not take, and why."""

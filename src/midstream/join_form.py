@@ -1,4 +1,7 @@
-"""The one form that rows of both sides of a join get, as SQL: key columns, `_side`, `_time`, and a struct per side."""
+"""The one form that rows of both sides of a join get, as SQL: key columns, `_time`, and a struct per side.
+
+The struct of the other side is null: it says which side a row is of.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from midstream.join_rules import SIDES
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-OWN = ("_side", "_time", "_left", "_right")  # columns of the common form, besides the key
+OWN = ("_time", "_left", "_right")  # columns of the common form, besides the key
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,6 @@ class SideForm:
         kept = f"struct({', '.join(map(quote, self.columns)) or 'true'})"
         return [
             *(f"{quote(column)} as {quote(name)}" for column, name in self.keys),
-            f"'{self.side}' as _side",
             f"{quote(self.time) if self.time else 'cast(null as timestamp)'} as _time",
             *(
                 f"cast({kept if side == self.side else 'null'} as {type}) as _{side}"

@@ -1,6 +1,6 @@
 """What a join declares: which rows match, how long a row is kept, and in what form. `join_task` does the work.
 
-Rows of both sides come in one form, see `join_form`; the struct of the other side is null.
+Rows of both sides come in one form, see `join_form`.
 """
 
 from __future__ import annotations

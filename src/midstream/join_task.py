@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from midstream import code
 from midstream.aggregate_task import spans
@@ -79,9 +78,11 @@ class JoinTask(SlotTask):
         if not any(rows.column(name).null_count for name in needed):
             return [], rows, groups
         can = np.logical_and.reduce([rows.column(n).is_valid().to_numpy(zero_copy_only=False) for n in needed])
-        shown = pa.array([side for side in SIDES if join.comes_alone(side)], pa.string())
-        apart = rows.filter(pa.array(~can))
-        apart = apart.filter(pc.is_in(apart.column("_side"), shown))
+        is_shown = np.zeros(len(can), dtype=bool)
+        for side in SIDES:
+            if join.comes_alone(side):
+                is_shown |= rows.column(f"_{side}").is_valid().to_numpy(zero_copy_only=False)
+        apart = rows.filter(pa.array(~can & is_shown))
         columns = [apart.column(key) for key in self.keys]
         for side, width in zip(SIDES, join.widths, strict=True):
             columns += apart.column(f"_{side}").flatten()[:width]
@@ -99,7 +100,7 @@ class JoinTask(SlotTask):
     ) -> tuple[Side, Side]:
         """Read what new rows may match, and all rows of keys of which some are to be dropped."""
         owners, rows = segments(arranged), rows.take(pa.array(arranged.order))
-        is_left = pc.equal(rows.column("_side"), LEFT).to_numpy(zero_copy_only=False)
+        is_left = rows.column("_left").is_valid().to_numpy(zero_copy_only=False)
         times = rows.column("_time").cast(pa.int64()).fill_null(0).to_numpy()
         wanted = {}
         for side, others in ((LEFT, ~is_left), (RIGHT, is_left)):

@@ -97,7 +97,6 @@ def in_common_form(rows: list[Row]) -> pa.RecordBatch:
     kept = {side: [{"n": row[3]} if row[0] == side else None for row in rows] for side in ("left", "right")}
     columns = {
         "key": pa.array([row[1] for row in rows], pa.string()),
-        "_side": pa.array([row[0] for row in rows], pa.string()),
         "_time": pa.array([row[2] for row in rows], pa.int64()).cast(MOMENT),
         "_left": pa.array(kept["left"], ROW),
         "_right": pa.array(kept["right"], ROW),

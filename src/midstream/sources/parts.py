@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from py4j.java_gateway import JavaClass
 from pyspark.sql import DataFrame
 
 from midstream.sources.tagged import TAG
@@ -17,6 +18,7 @@ from midstream.sources.tagged import TAG
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_NUMBER, _PRUNING = "scala.runtime.RichInt", "org.apache.spark.rdd.PartitionPruningRDD"
 _AROUND = ("SQLExecutionRDD", "MapPartitionsRDD")  # one partition for one, in the same order
 
 
@@ -64,10 +66,11 @@ def parts_of(batch: DataFrame, plan: Any, tags: Iterable[int]) -> dict[int, Data
 
 def _part(batch: DataFrame, rows: Any, begin: int, end: int) -> DataFrame:
     """Some partitions of a batch."""
-    session, jvm = batch.sparkSession, batch.sparkSession._jvm
-    assert jvm is not None
-    is_wanted = jvm.scala.runtime.RichInt(begin).until(end).toSet()  # a set is a function that says what is in it
-    some = jvm.org.apache.spark.rdd.PartitionPruningRDD.create(rows, is_wanted)
+    session, gateway = batch.sparkSession, batch.sparkSession.sparkContext._gateway
+    assert gateway is not None
+    number, pruning = (JavaClass(name, gateway._gateway_client) for name in (_NUMBER, _PRUNING))  # asks Java nothing
+    is_wanted = number(begin).until(end).toSet()  # a set is a function that says what is in it
+    some = pruning.create(rows, is_wanted)
     return DataFrame(session._jsparkSession.internalCreateDataFrame(some, batch._jdf.schema(), False), session)
 
 

@@ -44,10 +44,14 @@ def union_schema(schemas: Mapping[int, StructType]) -> StructType:
     return StructType(columns)
 
 
-def only(table: str, index: int, schema: StructType) -> str:
-    """The query that takes the rows of one source out of a batch of the union."""
-    columns = ", ".join(f"{_name(index, j)} as {quote(field.name)}" for j, field in enumerate(schema))
-    return f"select {columns} from {table} where {TAG} = {index}"
+def is_of(index: int) -> str:
+    """The condition that a row of the union is of one source."""
+    return f"{TAG} = {index}"
+
+
+def columns(index: int, schema: StructType) -> list[str]:
+    """The columns of one source in the union, under their own names."""
+    return [f"{_name(index, j)} as {quote(field.name)}" for j, field in enumerate(schema)]
 
 
 def _tagged(frame: DataFrame, index: int, schemas: Mapping[int, StructType]) -> DataFrame:
