@@ -45,7 +45,7 @@ check: $(DEV)  ## lint, format, types, layers: what CI runs before the tests
 	@$(BIN)/mypy
 	@$(BIN)/pytest -q tests/unit/test_layers.py
 
-bench: $(DEV)  ## measure throughput, epochs, modifications, ingest, idle cost and rescaling; records go to bench-results/
+bench: $(DEV)  ## run all benchmarks; records go to bench-results/
 	@mkdir -p bench-results
 	@$(WITH_JAVA) $(BIN)/midstream bench throughput --json bench-results/throughput.json \
 	  && $(BIN)/midstream bench epoch --json bench-results/epoch.json \
@@ -53,6 +53,8 @@ bench: $(DEV)  ## measure throughput, epochs, modifications, ingest, idle cost a
 	  && $(BIN)/midstream bench endurance --json bench-results/endurance.json \
 	  && $(BIN)/midstream bench ingest --json bench-results/ingest.json \
 	  && $(BIN)/midstream bench idle --json bench-results/idle.json \
+	  && $(BIN)/midstream bench windows --json bench-results/windows.json \
+	  && $(BIN)/midstream nexmark bench --json bench-results/nexmark.json \
 	  && $(BIN)/midstream bench rescale --json bench-results/rescale.json --picture bench-results/rescale.png
 
 format: $(DEV)  ## fix what ruff can fix, and format

@@ -213,8 +213,10 @@ def nexmark_check(
 @nexmark.command("bench")
 def nexmark_bench(
     queries: Annotated[list[str] | None, typer.Argument(help="q0 to q8; all by default.")] = None,
-    events: Events = 1_000_000,
-    rows_per_epoch: Annotated[int, typer.Option(help="Events in an epoch.", min=1)] = 50_000,
+    events: Annotated[int, typer.Option(help="How many; 0: nine epochs of them.", min=0)] = 0,
+    rows_per_epoch: Annotated[
+        int, typer.Option(help="Events in an epoch; 0: such that the query reads half a million rows.", min=0)
+    ] = 0,
     rounds: Annotated[int, typer.Option(help="How often each is run; the median counts.", min=1)] = 3,
     json: Json = None,
 ) -> None:
@@ -252,6 +254,25 @@ def rescale(
         state_mb=state_mb, strategies=names, skew=skew, rate=rate, seconds=seconds, every_ms=every_ms,
         store_mb_per_s=store_mb_per_s, rounds=rounds, cache=cache, json=json, picture=picture,
     )  # fmt: skip
+
+
+@bench.command("windows")
+def windows_bench(
+    keys: Annotated[int, typer.Option(help="Number of keys.")] = 1_000,
+    rows: Annotated[int, typer.Option(help="Rows per epoch.")] = 500_000,
+    overlaps: Annotated[str, typer.Option(help="In how many windows a row is, separated by commas.")] = "1,10,100",
+    epochs: Annotated[int, typer.Option(help="Epochs of each run; the first third is warm-up.")] = 18,
+    rounds: Annotated[int, typer.Option(help="Runs of each, in turn.")] = 2,
+    json: Json = None,
+) -> None:
+    """What a row costs in sliding windows, by how many of them it is in."""
+    from midstream.bench import windows
+
+    try:
+        counts = [int(overlap) for overlap in overlaps.split(",")]
+    except ValueError:
+        raise typer.BadParameter("write numbers, separated by commas, such as 1,100", param_hint="--overlaps") from None
+    windows.run(keys=keys, rows=rows, overlaps=counts, epochs=epochs, rounds=rounds, json=json)
 
 
 @bench.command("idle")

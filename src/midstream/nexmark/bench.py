@@ -36,6 +36,29 @@ TIMED_REGION = (
     "Parquet included. Left out: starting and stopping, the first third of the epochs, the check of the results"
 )
 OURS, PLAINLY = "midstream", "plain"
+READS = {"q3": ("person", "auction"), "q4": ("auction", "bid"), "q6": ("auction", "bid"), "q8": ("person", "auction")}
+_OF_FIFTY = {"person": 1, "auction": 3, "bid": 46}
+_ROWS, _EPOCHS = 500_000, 9
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """The events of a run: how many there are, and in an epoch; and the streams that are read."""
+
+    events: int
+    per_epoch: int
+    tables: tuple[str, ...]
+
+    @classmethod
+    def of(cls, query: str, events: int, per_epoch: int) -> Load:
+        """Those of a query; where nothing is said, epochs with half a million rows of the streams that it reads.
+
+        >>> [Load.of(query, events=0, per_epoch=0).per_epoch for query in ("q0", "q3")]
+        [543400, 6250000]
+        """
+        tables = READS.get(query, ("bid",))
+        per_epoch = per_epoch or _ROWS * 50 // sum(_OF_FIFTY[table] for table in tables) // 100 * 100
+        return cls(events or _EPOCHS * per_epoch, per_epoch, tables)
 
 
 @dataclass(slots=True)
@@ -55,8 +78,8 @@ class Measured:
 
 def run(
     queries: Sequence[str] = tuple(QUERIES),
-    events: int = 1_000_000,
-    rows_per_epoch: int = 50_000,
+    events: int = 0,
+    rows_per_epoch: int = 0,
     rounds: int = 3,
     json: str | os.PathLike[str] | None = None,
     echo: Callable[[str], object] = print,
@@ -67,32 +90,50 @@ def run(
     order rotates from round to round. Not promised: figures of a machine that does something else meanwhile.
 
     Spark's windows that are still open when the events end are not expected of it: it has no end of input.
+
+    Args:
+        queries: which.
+        events: how many; 0: nine epochs of them.
+        rows_per_epoch: events in an epoch; 0: as many as hold half a million rows of the streams that a query reads.
+            A join of persons and auctions reads one event in twelve.
+        rounds: how often each is run, the median counts.
+        json: file for the record.
+        echo: takes the text to print.
     """
-    at_least_one(events=events, rows_per_epoch=rows_per_epoch, rounds=rounds)
+    at_least_one(rounds=rounds)
     unknown = [query for query in queries if query not in QUERIES]
     if unknown:
         raise PlanError(f"{unknown[0]!r} is no query of Nexmark; they are {', '.join(QUERIES)}")
     config = Config(events_per_second=10_000)
     found = [Measured(query) for query in queries]
+    loads = {query: Load.of(query, events, rows_per_epoch) for query in queries}
     with workbench() as bench:
-        data = Path(bench.directory, "data")
-        echo(f"generating {events:,} events")
-        generator.generate(bench.spark, data, events, config)
+        data = dict[tuple[int, tuple[str, ...]], Path]()
+        for load in loads.values():
+            key = load.events, load.tables
+            if key not in data:
+                data[key] = Path(bench.directory, f"data-{len(data)}")
+                echo(f"generating {load.events:,} events, of which {' and '.join(load.tables)} are read")
+                generator.generate(bench.spark, data[key], load.events, config, wanted=load.tables)
         bench.spark.conf.set("spark.sql.shuffle.partitions", str(bench.cores))
         for number in range(rounds):
             for one in found[number % len(found) :] + found[: number % len(found)]:
                 names = [OURS, PLAINLY] if one.query in PLAIN else [OURS]
                 for name in names if number % 2 == 0 else names[::-1]:
                     echo(f"round {number + 1} of {rounds}: {one.query}, {name}")
-                    measure = _ours if name == OURS else _plainly
-                    rate = measure(bench, one.query, events, rows_per_epoch, config, data)
+                    measure, load = _ours if name == OURS else _plainly, loads[one.query]
+                    rate = measure(
+                        bench, one.query, load.events, load.per_epoch, config, data[load.events, load.tables]
+                    )
                     one.rates.setdefault(name, []).append(rate)
         about = machine.describe(bench.spark)
     record = {
-        "checked": True, "events": events, "rows_per_epoch": rows_per_epoch, "rounds": rounds,
+        "checked": True, "rounds": rounds,
         "results": [
             {
                 "query": one.query,
+                "events": loads[one.query].events,
+                "rows_per_epoch": loads[one.query].per_epoch,
                 **{name: round(median(rates)) for name, rates in one.rates.items()},
                 "rates": {name: [round(rate) for rate in rates] for name, rates in one.rates.items()},
                 "ratio": None if one.ratio is None else round(one.ratio, 2),
@@ -163,13 +204,16 @@ def _rate(query: StreamingQuery, per_epoch: int, events: int) -> float:
 
 
 def _table(record: dict[str, Any]) -> Table:
-    table = Table(title=f"Nexmark, {record['events']:,} events: events/s, median of {record['rounds']}")
-    table.title_justify = "left"
-    for heading in ("query", OURS, PLAINLY, "ratio"):
+    table = Table(title=f"Nexmark, events/s, median of {record['rounds']}", title_justify="left")
+    for heading in ("query", "in an epoch", OURS, PLAINLY, "ratio"):
         table.add_column(heading, justify="left" if heading == "query" else "right")
     for one in record["results"]:
         plain, ratio = one.get(PLAINLY), one["ratio"]
         table.add_row(
-            one["query"], f"{one[OURS]:,}", f"{plain:,}" if plain else "", f"{ratio:.2f}" if ratio is not None else ""
+            one["query"],
+            f"{one['rows_per_epoch']:,}",
+            f"{one[OURS]:,}",
+            f"{plain:,}" if plain else "",
+            f"{ratio:.2f}" if ratio is not None else "",
         )
     return table

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from zlib import crc32
@@ -186,20 +186,21 @@ def generate(
     events: int,
     config: Config,
     begin: Callable[[str], None] = lambda table: None,
+    wanted: Collection[str] = tuple(TABLES),
 ) -> None:
     """Write the events at positions 0 to `events` - 1 as Parquet, into the folders `person`, `auction` and `bid`.
 
-    Times are written in microseconds of UTC; `begin` is called with the name of each folder before it is written. A
-    folder that exists already is an error of Spark's, and is left as it is.
+    Times are written in microseconds of UTC; `begin` is called with the name of each folder before it is written. Those
+    that are not wanted have no rows. A folder that exists already is an error of Spark's, and is left as it is.
     """
     if events < 0:
         raise PlanError(f"{events} events cannot be made: the number must be 0 or more")
     session = spark.newSession()  # settings of its own
     session.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
     parts = max(session.sparkContext.defaultParallelism, events // 250_000)
-    ids = session.range(0, events, 1, parts)
     for name, rows in TABLES.items():
         begin(name)
+        ids = session.range(0, events, 1, parts) if name in wanted else session.range(0, 0, 1, 1)
         rows(ids, config).write.parquet(os.path.join(os.path.abspath(out), name))
 
 

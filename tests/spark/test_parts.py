@@ -1,0 +1,104 @@
+"""A batch is taken apart by Spark's plan of it: each source gets its own partitions, and no other."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+import midstream as ms
+from midstream.sources.parts import parts_of, plan_of
+from midstream.sources.tagged import TAG, tagged_union
+from midstream.testing import source
+
+Found = dict[int, Counter[tuple[object, ...]] | None]
+
+
+def files(spark: SparkSession, root: Path, name: str, count: int) -> DataFrame:
+    """A stream of so many epochs."""
+    return source(spark, str(root / name), "a long", [[(10 * i,), (10 * i + 1,)] for i in range(count)])
+
+
+def apart(
+    spark: SparkSession, root: Path, *sources: DataFrame, change: Callable[[DataFrame], DataFrame]
+) -> list[Found]:
+    """Run a query over the union of sources; give the rows of each part, epoch by epoch, checked by their tag."""
+    found: list[Found] = []
+
+    def look(batch: DataFrame, epoch: int) -> None:
+        tags = range(len(sources))
+        parts = parts_of(batch, plan_of(spark, "apart"), tags)
+        rows = Counter(tuple(row) for row in batch.collect())
+        found.append({tag: None if parts is None else Counter(map(tuple, parts[tag].collect())) for tag in tags})
+        for tag, part in found[-1].items():
+            if part is not None:
+                assert part == Counter({row: n for row, n in rows.items() if row[0] == tag})
+
+    union = change(tagged_union(list(enumerate(sources))))
+    assert union.columns[0] == TAG
+    writer = union.writeStream.foreachBatch(look).queryName("apart").trigger(availableNow=True)
+    writer.option("checkpointLocation", str(root / "checkpoint")).start().awaitTermination()
+    return found
+
+
+def test_each_source_gets_its_partitions_also_where_one_has_ended_and_one_is_a_union_itself(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    one, two = files(spark, tmp_path, "one", 3), files(spark, tmp_path, "two", 1)
+    both = files(spark, tmp_path, "three", 2).union(files(spark, tmp_path, "four", 3)).where("a >= 0")
+    found = apart(spark, tmp_path, one, two, both, change=lambda union: union)
+    counts = [[sum(part.values()) if part is not None else None for part in epoch.values()] for epoch in found]
+    assert counts == [[2, 2, 4], [2, 0, 4], [2, 0, 2]]
+
+
+def test_the_last_source_that_has_rows_gets_all_partitions(spark: SparkSession, tmp_path: Path) -> None:
+    found = apart(
+        spark, tmp_path, files(spark, tmp_path, "one", 1), files(spark, tmp_path, "two", 2), change=lambda union: union
+    )
+    assert [[sum(part.values()) if part is not None else None for part in epoch.values()] for epoch in found] == [
+        [2, 2],
+        [0, 2],
+    ]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda union: union.repartition(2), id="a shuffle over the union"),
+        pytest.param(lambda union: union.coalesce(1), id="merged partitions"),
+        pytest.param(lambda union: union.selectExpr("_source + 0 as _source", "c0_0", "c1_0"), id="another tag"),
+    ],
+)
+def test_a_plan_of_another_form_is_not_taken_apart_or_rightly(
+    spark: SparkSession, tmp_path: Path, change: Callable[[DataFrame], DataFrame]
+) -> None:
+    sources = files(spark, tmp_path, "one", 1), files(spark, tmp_path, "two", 1)
+    assert len(apart(spark, tmp_path, *sources, change=change)) == 1
+
+
+def test_a_job_of_two_sources_keeps_no_batch_in_memory(spark: SparkSession, tmp_path: Path) -> None:
+    kept: list[bool] = []
+
+    def watched(df: DataFrame) -> DataFrame:
+        kept.append(not df.sparkSession._jsparkSession.sharedState().cacheManager().isEmpty())
+        return df
+
+    spark.catalog.clearCache()
+    flow = ms.Flow("two-sources")
+    left, right = (
+        flow.source(name, files(spark, tmp_path, name, 2)).transform(f"seen-{name}", watched)
+        for name in ("left", "right")
+    )
+    flow.union("both", left, right).sink("out", ms.sinks.files(tmp_path / "out", format="json"))
+    flow.start(tmp_path / "job", trigger=ms.available_now()).await_termination()
+    rows = Counter(
+        json.loads(line)["a"]
+        for file in (tmp_path / "out").glob("epoch=*/*.json")
+        for line in file.read_text().splitlines()
+    )
+    assert rows == Counter({0: 2, 1: 2, 10: 2, 11: 2})
+    assert set(kept) == {False}
