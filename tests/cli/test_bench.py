@@ -92,7 +92,8 @@ def attempts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Attempt]:
 
 def benched(directory: Path, name: str, *options: str) -> tuple[dict[str, Any], str]:
     """Run a benchmark as a user does; gives its record and what it printed."""
-    command = [sys.executable, "-m", "midstream.cli", "bench", name, "--json", "record.json", *options]
+    words = name.split() if " " in name else ["bench", name]
+    command = [sys.executable, "-m", "midstream.cli", *words, "--json", "record.json", *options]
     done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     record: dict[str, Any] = json.loads((directory / "record.json").read_text())
@@ -196,6 +197,24 @@ def test_rescale_checks_sparks_own_way_over_a_slow_store_too(tmp_path: Path):
     [result] = benched(tmp_path, "rescale", *small)[0]["results"]
     assert result["name"] == "spark"
     assert 0 < result["steady"]["p50_ms"] <= result["moving"]["max_ms"]
+
+
+@pytest.mark.slow
+def test_windows_compares_rows_in_one_window_with_rows_in_ten(tmp_path: Path):
+    small = ["--keys", "5", "--rows", "300000", "--overlaps", "1,10", "--epochs", "6", "--rounds", "1"]
+    record, printed = benched(tmp_path, "windows", *small)
+    assert [result["overlap"] for result in record["results"]] == [1, 10]
+    assert "All windows agree with a batch query" in printed
+
+
+@pytest.mark.slow
+def test_nexmark_compares_a_query_with_plain_spark(tmp_path: Path):
+    small = ["q3", "q4", "--events", "20000", "--rows-per-epoch", "5000", "--rounds", "1"]
+    record, printed = benched(tmp_path, "nexmark bench", *small)
+    assert [result["query"] for result in record["results"]] == ["q3", "q4"]
+    assert record["results"][0]["ratio"] > 0
+    assert record["results"][1]["ratio"] is None
+    assert "All results agree with DuckDB's" in printed
 
 
 @pytest.mark.slow

@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import functions as F
 from rich.table import Table
 
 import midstream as ms
 from midstream.bench import machine
 from midstream.bench.oracle import ResultError
 from midstream.bench.record import at_least_one, rendered, save
-from midstream.bench.rows import PRICE, Rows
+from midstream.bench.rows import PRICE, SUMS, Rows
 from midstream.bench.running import run_flow
 from midstream.bench.throughput import rotated
 from midstream.bench.workbench import Workbench, workbench
@@ -112,12 +113,16 @@ def _check(bench: Workbench, timed: Timed, out: str, slide: int, rows: int) -> N
     """Compare the windows that the first rows have closed with a batch query over these."""
     numbers = bench.spark.range(0, rows).selectExpr("id as value")
     panes = timed.of(numbers).selectExpr("key", "price", f"unix_micros(ts) div {slide}L * {slide}L as pane")
-    counted = panes.groupBy("key", "pane").agg({"*": "count", "price": "sum"}).toDF("key", "pane", "n", "total")
-    over = f"over (partition by key order by pane range between {SIZE - slide} preceding and current row)"
+    counted = panes.groupBy("key", "pane").agg(*map(F.expr, SUMS))
     latest = (rows - 1) * SIZE // ROWS_PER_WINDOW
-    wanted = counted.selectExpr("key", f"pane + {slide} as until", f"sum(n) {over} as n", f"sum(total) {over} as total")
+    keys, times = bench.spark.range(timed.keys), bench.spark.range(0, latest + 1, slide)
+    every = keys.toDF("key").crossJoin(times.toDF("pane")).join(counted, ["key", "pane"], "left")  # also without rows
+    over = f"over (partition by key order by pane range between {SIZE - slide} preceding and current row)"
+    wanted = every.selectExpr("key", f"pane + {slide} as until", f"sum(n) {over} as n", f"sum(total) {over} as total")
     found = bench.spark.read.parquet(out).selectExpr("key", "unix_micros(window_end) as until", "n", "total")
-    one, other = (Counter(map(tuple, frame.collect())) for frame in (found, wanted.where(f"until <= {latest}")))
+    one, other = (
+        Counter(map(tuple, frame.collect())) for frame in (found, wanted.where(f"until <= {latest} and n > 0"))
+    )
     if one != other or not one:
         raise ResultError(f"{sum(one.values()):,} windows came out, {sum(other.values()):,} were expected; they differ")
 
