@@ -229,14 +229,34 @@ def test_one_timer_is_kept_per_key_however_many_rows_wait() -> None:
     assert runner.entries() == 2 + 2
 
 
+@pytest.mark.parametrize("how", ["left", "inner"])
 @pytest.mark.parametrize(("before", "after"), [(3, 50), (50, 3)])
-def test_a_join_whose_bounds_were_changed_still_drops_all_that_was_kept(before: int, after: int) -> None:
-    runner = Runner(bounded("left", lower=0, upper=before))
+def test_a_join_whose_bounds_were_changed_still_drops_all_that_was_kept(how: str, before: int, after: int) -> None:
+    runner = Runner(bounded(how, lower=0, upper=before))
     for time in range(0, 100, 7):
         runner.epoch([("left", "a", time, time)], None)
-    runner.join = bounded("left", lower=0, upper=after)
+    runner.join = bounded(how, lower=0, upper=after)
     for watermark in range(0, 160, 10):
         runner.epoch([], watermark)
+    assert runner.entries() == 0
+
+
+def test_rows_that_wider_bounds_still_need_are_kept_when_the_old_bounds_have_passed() -> None:
+    runner = Runner(bounded("inner", lower=0, upper=3))
+    runner.epoch([("left", "a", 10, 1)], None)
+    runner.join = bounded("inner", lower=0, upper=50)
+    assert runner.epoch([], 30) == []
+    assert runner.epoch([("right", "a", 40, 2)], 30) == [("a", 1, 2)]
+
+
+@pytest.mark.parametrize("how", ["semi", "anti"])
+def test_of_rows_of_the_right_that_match_the_same_one_is_kept(how: str) -> None:
+    runner = Runner(bounded(how, size=10))
+    runner.epoch([("right", "a", time, time) for time in (1, 5, 9, 11, 12)], None)
+    assert runner.entries() == 2 + 2  # one row for each window, the record and the timer
+    found = runner.epoch([("left", "a", 8, 8), ("left", "a", 18, 18), ("left", "a", 28, 28)], None)
+    assert sorted(found) == ([("a", 8), ("a", 18)] if how == "semi" else [])
+    assert runner.epoch([], 100) == ([("a", 28)] if how == "anti" else [])
     assert runner.entries() == 0
 
 
