@@ -13,6 +13,8 @@ from midstream.bench import chart
 from midstream.bench.latency import Epoch, latencies, milliseconds, quantiles
 from midstream.bench.usage import Usage
 
+_BEFORE = 1.0  # seconds before the move in which rows were made that may wait for it
+
 
 @dataclass(slots=True)
 class Measured:
@@ -34,7 +36,7 @@ def typical(runs: Sequence[Measured]) -> Measured:
 
 
 def _moving(found: Measured) -> dict[str, float]:
-    return quantiles(latencies(found.epochs, found.move[0] - 1.0, found.move[1]))
+    return quantiles(latencies(found.epochs, found.move[0] - _BEFORE, found.move[1]))
 
 
 def result(found: Measured, rate: int, length: int) -> dict[str, Any]:
@@ -46,7 +48,7 @@ def result(found: Measured, rate: int, length: int) -> dict[str, Any]:
         length: of the steady stretch, in seconds.
     """
     seconds = max(found.move[1] - found.move[0], 1.0)
-    begin, end = found.steady
+    begin, end = found.steady[0], found.steady[1] - _BEFORE
     pieces = max(int((end - begin) / seconds), 1)
     piece = min(seconds, end - begin)
     steady = [quantiles(latencies(found.epochs, begin + i * piece, begin + (i + 1) * piece)) for i in range(pieces)]
