@@ -137,7 +137,7 @@ def check_moved(scenario: str, told: dict[str, Any], undisturbed: Undisturbed) -
         assert (phase, error) == ("Completed", ""), name
         for operator in ("everything", "sums"):
             assert re.search(f"{LEAST[name.split()[0]]} of 16 groups of '{operator}' change their executor", note)
-    assert told["accessed"] >= 2 * 16, "all groups of both operators were looked into while nothing moved"
+    assert told["accessed"] > 50, "groups were looked into while nothing moved"
     assert told["apart"], "an anchor does not go with another of as many seats"
     assert told["restored"] == 0, "and all of them were on their executor"
 
