@@ -56,7 +56,7 @@ class Attempt:
     listener: Callable[[Event], None]
     witness: Sink | None = None  # sees the rows of every sink too
     clock: int = 0  # of the epoch
-    spark_plan: Callable[[], Any] = lambda: None  # see `Dataflow`
+    execution: Callable[[], Any] = lambda: None  # see `Dataflow`
     run: str = field(default_factory=lambda: os.urandom(4).hex())
 
     def __call__(self) -> Outcome:
@@ -98,7 +98,7 @@ class Attempt:
 
     def _flow(self) -> Dataflow:
         return Dataflow(
-            self.resolved, self.batch, self.epoch, self.run, self.keyed, self.tags, self.clock, self.spark_plan
+            self.resolved, self.batch, self.epoch, self.run, self.keyed, self.tags, self.clock, self.execution
         )
 
     def _reports(self, flow: Dataflow, id: str) -> list[tuple[str, Report]]:

@@ -215,7 +215,7 @@ def nexmark_bench(
     queries: Annotated[list[str] | None, typer.Argument(help="q0 to q8; all by default.")] = None,
     events: Annotated[int, typer.Option(help="How many; 0: nine epochs of them.", min=0)] = 0,
     rows_per_epoch: Annotated[
-        int, typer.Option(help="Events in an epoch; 0: such that the query reads half a million rows.", min=0)
+        int, typer.Option(help="Events in an epoch; 0: about as many as we take a second for.", min=0)
     ] = 0,
     rounds: Annotated[int, typer.Option(help="How often each is run; the median counts.", min=1)] = 3,
     json: Json = None,

@@ -70,7 +70,7 @@ class Dataflow:
     keyed: dict[str, KeyedRun]
     tags: dict[str, int]  # source -> its tag in the batch
     clock: int = 0  # of the epoch
-    spark_plan: Callable[[], Any] = lambda: None  # Spark's plan of the batch, if it has one
+    execution: Callable[[], Any] = lambda: None  # what Spark has planned for the batch, if it has
     observations: dict[str, Observation] = field(default_factory=dict)  # watermark operator -> greatest event time
     _frames: dict[str, DataFrame] = field(default_factory=dict)
     _persisted: list[DataFrame] = field(default_factory=list)
@@ -107,12 +107,11 @@ class Dataflow:
     def prepare(self) -> None:
         """See that no source is read twice, though the batch is a scan of all of them: take it apart, or keep it."""
         read = [self.tags[source.id] for source in self.resolved.plan.of(p.Source)]
-        if len(read) > 1:
-            plan = None if self.batch.is_cached else self.spark_plan()
-            parts = parts_of(self.batch, plan, read) if plan is not None else None
-            if parts is None:
-                self.batch = self.kept(self.batch)
-            self._parts = parts or {}
+        execution = None if self.batch.is_cached else self.execution()
+        parts = parts_of(self.batch, execution, read) if execution is not None else None
+        if parts is None and len(read) > 1:
+            self.batch = self.kept(self.batch)
+        self._parts = parts or {}
 
     def kept(self, frame: DataFrame) -> DataFrame:
         """Keep rows that are read more than once, until `close`."""

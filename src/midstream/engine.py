@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
 
@@ -33,7 +33,7 @@ from midstream.places import Places
 from midstream.records import next_record
 from midstream.reporting import progress_of
 from midstream.resolve import Resolved, check_layout, parse_schema, resolve
-from midstream.sources.parts import plan_of
+from midstream.sources.parts import execution_of
 from midstream.sources.tagged import union_schema
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ class Engine:
     least: dict[str, int] = field(default_factory=dict)  # operator -> rows of the slot that had fewest, last epoch
     sizes: dict[str, dict[int, tuple[int, int]]] = field(default_factory=dict)  # operator -> group -> entries, bytes
     _plans: dict[int, Resolved] = field(default_factory=dict)
-    _configured: tuple[SparkSession, int] | None = None  # session, plan version
+    _configured: tuple[Any, int] | None = None  # Spark's session, plan version
 
     def __post_init__(self) -> None:
         self._plans[self.resolved.plan.version] = self.resolved
@@ -333,19 +333,20 @@ class Engine:
         return Attempt(
             resolved, batch, intent.epoch, self.job, self.journal.storage, tags(self.feeds), keyed, self.listener,
             self.follower.witness if self.follower is not None else None, intent.clock,
-            lambda: plan_of(self.spark, self.query_name),
+            lambda: execution_of(self.spark, self.query_name),
         )  # fmt: skip
 
     def configure(self, session: SparkSession, resolved: Resolved) -> None:
         """Tune the session of a batch, which is not the user's."""
-        if self._configured != (session, resolved.plan.version):
+        configured = (session._jsparkSession, resolved.plan.version)  # each batch has a Python session of its own
+        if self._configured != configured:
             partitions = max([self.cores, *(self.slots(id, resolved) for id in resolved.keyed)])
             session.conf.set("spark.sql.shuffle.partitions", str(partitions))
             rows = resolved.plan.tuning.rows_per_arrow_batch or self.settings.rows_per_arrow_batch
             session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(rows))
             session.conf.set("spark.sql.adaptive.enabled", "false")
             session.conf.set("spark.sql.inMemoryColumnarStorage.compressed", "false")  # what is kept lasts an epoch
-            self._configured = (session, resolved.plan.version)
+            self._configured = configured
 
     def _publish(self, commit: Commit) -> None:
         sinks = {o.id: code.load(o.code) for o in self.plan_of(commit.version).plan.of(p.Sink)}

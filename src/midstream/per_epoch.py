@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 # nodes whose meaning would silently become "per epoch", and what to use instead
@@ -19,17 +20,25 @@ INSTEAD = {
 }
 
 
-def reads_and_offends(node: Any, ids: set[int]) -> tuple[bool, str | None]:
-    """Whether a logical plan reads the stream, and the first node over it that would become per epoch."""
+# nodes that keep state of Spark's own, which a plan cannot change, move or undo, and what to use instead
+STATEFUL = dict.fromkeys(
+    ("FlatMapGroupsWithState", "FlatMapGroupsInPandasWithState", "TransformWithState", "TransformWithStateInPySpark"),
+    "use key_by(...).process(...)",
+)
+JOIN = "Join"  # of two streams
+STATEFUL[JOIN] = "make two sources, and use key_by(...).join(...)"
+
+
+def reads_and_offends(
+    node: Any, is_read: Callable[[Any], bool], instead: Mapping[str, str] = INSTEAD
+) -> tuple[bool, str | None]:
+    """Whether a plan reads the stream, told by its leaves, and the first node over it that must not be there."""
     children = node.children()
     if children.isEmpty():
-        output = node.output()
-        return any(output.apply(i).exprId().id() in ids for i in range(output.length())), None
-    reads, offender = False, None
-    for i in range(children.length()):
-        below, found = reads_and_offends(children.apply(i), ids)
-        reads, offender = reads or below, offender or found
+        return is_read(node), None
+    below = [reads_and_offends(children.apply(i), is_read, instead) for i in range(children.length())]
+    readers, offender = sum(reads for reads, _ in below), next((found for _, found in below if found), None)
     name = node.nodeName()
-    if reads and offender is None and name in INSTEAD:
+    if readers and offender is None and name in instead and (name != JOIN or readers > 1):
         offender = name
-    return reads, offender
+    return bool(readers), offender

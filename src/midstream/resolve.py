@@ -159,15 +159,21 @@ def _transformed(spark: SparkSession, operator: p.Transform, schema: StructType)
     if not isinstance(result, DataFrame):
         raise PlanError(f"transform {operator.id!r} must return a DataFrame, it returned {type(result).__name__}")
     if not operator.per_epoch:
-        leaf = probe._jdf.queryExecution().analyzed().output()
-        ids = {leaf.apply(i).exprId().id() for i in range(len(schema))}
-        offender = reads_and_offends(result._jdf.queryExecution().analyzed(), ids)[1]
+        ids = _ids(probe._jdf.queryExecution().analyzed())
+        plan = result._jdf.queryExecution().analyzed()
+        _, offender = reads_and_offends(plan, lambda leaf: not ids.isdisjoint(_ids(leaf)))
         if offender:
             raise PlanError(
                 f"transform {operator.id!r} holds {offender}, which would see one epoch's rows at a time, not the "
                 f"stream: {INSTEAD[offender]}. If per epoch is what you mean, say transform(..., per_epoch=True)"
             )
     return result.schema
+
+
+def _ids(plan: Any) -> set[int]:
+    """Of the columns that come out, as Spark numbers them."""
+    output = plan.output()
+    return {output.apply(i).exprId().id() for i in range(output.length())}
 
 
 def _united(operator: p.Union, inputs: list[StructType]) -> StructType:

@@ -140,6 +140,35 @@ def test_an_aggregate_of_a_joined_table_is_no_aggregate_of_the_stream(spark: Spa
     assert Counter(testing.run(spark, build, rows=ROWS).rows("out")) == Counter([(1, 10, 2), (2, 20, 1)])
 
 
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (lambda df: df.dropDuplicates(["value"]), "Deduplicate, .*use deduplicate"),
+        (lambda df: df.groupBy("value").count(), "Aggregate, .*use key_by.*aggregate"),
+        (lambda df: df.limit(3), "Limit, .*use key_by.*process"),
+        (lambda df: df.alias("a").join(df.alias("b"), "value"), "Join, .*make two sources"),
+        (
+            lambda df: df.groupBy("value").applyInPandasWithState(
+                lambda key, rows, state: rows, "value long", "n long", "append", "NoTimeout"
+            ),
+            "FlatMapGroupsInPandasWithState, .*use key_by.*process",
+        ),
+    ],
+    ids=["duplicates", "aggregate", "limit", "join", "state"],
+)
+def test_a_source_that_keeps_state_of_sparks_own_is_refused(
+    spark: SparkSession, change: Callable[[DataFrame], DataFrame], complaint: str
+) -> None:
+    stream = spark.readStream.format("rate").load()
+    with pytest.raises(ms.PlanError, match=f"source 'rows' holds .*{complaint}"):
+        ms.Flow("stateful").source("rows", change(stream))
+
+
+def test_a_source_may_be_joined_with_an_aggregated_table(spark: SparkSession) -> None:
+    table = spark.range(3).groupBy("id").count().withColumnRenamed("id", "value")
+    ms.Flow("joined").source("rows", spark.readStream.format("rate").load().join(table, "value"))
+
+
 def test_missing_java_is_said_with_the_command_that_installs_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 import midstream as ms
-from midstream.sources.parts import parts_of, plan_of
+from midstream.sources.parts import execution_of, parts_of
 from midstream.sources.tagged import TAG, tagged_union
 from midstream.testing import source
 
@@ -31,7 +32,7 @@ def apart(
 
     def look(batch: DataFrame, epoch: int) -> None:
         tags = range(len(sources))
-        parts = parts_of(batch, plan_of(spark, "apart"), tags)
+        parts = parts_of(batch, execution_of(spark, "apart"), tags)
         rows = Counter(tuple(row) for row in batch.collect())
         found.append({tag: None if parts is None else Counter(map(tuple, parts[tag].collect())) for tag in tags})
         for tag, part in found[-1].items():
@@ -102,3 +103,60 @@ def test_a_job_of_two_sources_keeps_no_batch_in_memory(spark: SparkSession, tmp_
     )
     assert rows == Counter({0: 2, 1: 2, 10: 2, 11: 2})
     assert set(kept) == {False}
+
+
+def made(spark: SparkSession, root: Path, how: str) -> DataFrame:
+    """A source that makes its rows of what it reads, in a way that Spark plans in a form of its own."""
+    rows = files(spark, root, how, 2)
+    if how == "columnar":
+        spark.range(4).selectExpr("id as a").write.parquet(str(root / "table"))
+        rows = spark.readStream.schema("a long").parquet(str(root / "table"))
+    elif how == "python":
+        rows = rows.select(F.udf(lambda a: a + 1, "long")("a").alias("a"))
+    elif how == "arrow":
+        rows = rows.mapInArrow(lambda batches: batches, "a long")
+    elif how == "static join":
+        rows = rows.join(spark.range(0, 20, 2).selectExpr("id as a", "id as b"), "a")
+    elif how == "joined twice":
+        table = spark.range(0, 20).selectExpr("id as a", "id % 3 as b").groupBy("a").agg(F.max("b").alias("b"))
+        rows = rows.join(table, "a").join(table.withColumnRenamed("b", "c"), "a")
+    elif how == "spread":
+        rows = rows.repartition(3)
+    elif how == "exploded":
+        rows = rows.selectExpr("explode(array(a, a + 100)) as a", "a as b").where("b > 0")
+    elif how == "timed":
+        rows = rows.selectExpr("a", "timestamp_seconds(a) as ts").withWatermark("ts", "1 second")
+    elif how == "random":
+        rows = rows.selectExpr("a", "rand(7) as r")
+    return rows
+
+
+@pytest.mark.parametrize("how", ["columnar", "python", "arrow", "exploded", "timed", "random"])
+def test_however_a_source_makes_its_rows_they_are_the_same(spark: SparkSession, tmp_path: Path, how: str) -> None:
+    sources = made(spark, tmp_path, how), files(spark, tmp_path, "other", 1)
+    found = apart(spark, tmp_path, *sources, change=lambda union: union)
+    assert sum(sum(part.values()) for epoch in found for part in epoch.values() if part is not None) > 3
+
+
+@pytest.mark.parametrize("how", ["static join", "joined twice", "spread"])
+def test_a_source_with_a_shuffle_or_a_broadcast_is_not_taken_apart(
+    spark: SparkSession, tmp_path: Path, how: str
+) -> None:
+    """Spark plans it step by step, so that its readers are not seen beforehand."""
+    sources = made(spark, tmp_path, how), files(spark, tmp_path, "other", 1)
+    found = apart(spark, tmp_path, *sources, change=lambda union: union)
+    assert [set(epoch.values()) for epoch in found] == [{None}] * 2
+
+
+def test_what_is_not_asked_for_is_not_worked_out_and_spark_counts_what_was_read(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    spark.sparkContext.setLogLevel("OFF")
+    dear = files(spark, tmp_path, "one", 2).selectExpr("a", "raise_error(string(a)) as b")
+    flow = ms.Flow("dear")
+    wanted = flow.source("dear", dear).transform("cheap", lambda df: df.where("a % 2 = 0").select("a"))
+    wanted.sink("out", ms.sinks.memory())
+    job = flow.start(tmp_path / "job", trigger=ms.available_now())
+    job.await_termination()
+    assert job.query is not None
+    assert sum(progress["numInputRows"] for progress in job.query.recentProgress) == 4

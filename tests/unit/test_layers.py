@@ -27,10 +27,10 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         ),
         "engine attempt briefing placement places anchor shadow records reporting rehearsal validation savepoint",
         (
-            "dataflow resolve per_epoch watermarks deadline housekeeping failures slot "
+            "dataflow resolve watermarks deadline housekeeping failures slot "
             "aggregate_task window_task session_task function_task join_rules join_form join_kept join_task"
         ),
-        "state place ddl garbage sinks sources journal storage metrics aggregation retention",
+        "state place ddl per_epoch garbage sinks sources journal storage metrics aggregation retention",
         "coordinator modification feeds",
         "operators changes relocation planfile plan succession functions aggregates deduplication code",
         "migration windows regimes seats standbys balance routing events errors durations",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from zlib import crc32
@@ -186,12 +186,13 @@ def generate(
     events: int,
     config: Config,
     begin: Callable[[str], None] = lambda table: None,
-    wanted: Collection[str] = tuple(TABLES),
+    columns: Mapping[str, Sequence[str]] | None = None,
 ) -> None:
     """Write the events at positions 0 to `events` - 1 as Parquet, into the folders `person`, `auction` and `bid`.
 
-    Times are written in microseconds of UTC; `begin` is called with the name of each folder before it is written. Those
-    that are not wanted have no rows. A folder that exists already is an error of Spark's, and is left as it is.
+    Times are written in microseconds of UTC; `begin` is called with the name of each folder before it is written. Where
+    `columns` are given, tables have only these, and those that are not named have no rows. A folder that exists already
+    is an error of Spark's, and is left as it is.
     """
     if events < 0:
         raise PlanError(f"{events} events cannot be made: the number must be 0 or more")
@@ -200,8 +201,11 @@ def generate(
     parts = max(session.sparkContext.defaultParallelism, events // 250_000)
     for name, rows in TABLES.items():
         begin(name)
-        ids = session.range(0, events, 1, parts) if name in wanted else session.range(0, 0, 1, 1)
-        rows(ids, config).write.parquet(os.path.join(os.path.abspath(out), name))
+        is_wanted = columns is None or name in columns
+        made = rows(session.range(0, events, 1, parts) if is_wanted else session.range(0, 0, 1, 1), config)
+        if columns and is_wanted:
+            made = made.select(*columns[name])
+        made.write.parquet(os.path.join(os.path.abspath(out), name))
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from midstream import code
 from midstream.code import Code
 from midstream.ddl import ddl
 from midstream.errors import PlanError
+from midstream.per_epoch import INSTEAD, STATEFUL, reads_and_offends
 from midstream.plan import Source
 
 if TYPE_CHECKING:
@@ -60,6 +61,13 @@ def _checked(id: str, frame: Any) -> DataFrame:
         raise PlanError(
             f"source {id!r} must be a streaming DataFrame (spark.readStream...) or a function of the session that "
             f"gives one, not {shown}"
+        )
+    instead = INSTEAD | STATEFUL
+    _, offender = reads_and_offends(frame._jdf.queryExecution().analyzed(), lambda leaf: leaf.isStreaming(), instead)
+    if offender is not None:
+        raise PlanError(
+            f"source {id!r} holds {offender}, which would keep state of Spark's own, fixed when the query starts: give "
+            f"the source without it, and {instead[offender]}"
         )
     return frame  # type: ignore[no-any-return]
 
