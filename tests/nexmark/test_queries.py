@@ -7,8 +7,8 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,20 +16,16 @@ import pytest
 from pyspark.sql import SparkSession
 
 import midstream as ms
-from midstream.events import Event, Progress
+from midstream.journal import Journal
 from midstream.nexmark import generator
 from midstream.nexmark.generator import Config
 from midstream.nexmark.queries import QUERIES
 from midstream.nexmark.running import Run
+from midstream.storage import Storage
+from tests.slow import slow
 
 SMALL, LARGE = 4_000, 100_000
 IN_ORDER, OUT_OF_ORDER = 1, 17
-
-
-def some(*quick: str) -> list[Any]:
-    """All queries that have state; others than these are for `make test-all`."""
-    stateful = [query for query in QUERIES if query not in ("q0", "q1", "q2")]
-    return [query if query in quick else pytest.param(query, marks=pytest.mark.slow) for query in stateful]
 
 
 @pytest.fixture(scope="session")
@@ -81,57 +77,64 @@ def test_results_do_not_depend_on_how_the_stream_is_cut(
     check(run, data)
 
 
-@pytest.mark.parametrize("query", some("q8"))
-def test_a_query_that_is_rescaled_and_whose_code_is_replaced_gives_the_same(
+# Of each query a stateless function, and another one that does the same.
+NOTHING = ", ".join(f"'null::{type} as {name}'" for name, type in (("seller", "long"), ("category", "long")))
+PRICES = ("prices", f"df.selectExpr('auction', 'ts', 'null::timestamp as expires', {NOTHING}, 'price + 0 as price')")
+REPLACED = {
+    "q0": ("q0", "df.where('true').select('auction', 'bidder', 'price', 'ts')"),
+    "q1": ("q1", "df.selectExpr('auction', 'bidder', 'price * 0.908D as price', 'ts')"),
+    "q2": ("q2", "df.where('pmod(auction, 123) = 0').select('auction', 'price')"),
+    "q3": ("local", "df.where('state = \"OR\" or state in (\"ID\", \"CA\")').select('id', 'name', 'city', 'state')"),
+    "q4": PRICES,
+    "q5": ("q5", "df.where('bids > 0').select('auction', 'bids', 'window_start', 'window_end')"),
+    "q6": PRICES,
+    "q7": ("q7", "df.where('true').select('auction', 'bidder', 'price', 'ts', 'window_start')"),
+    "q8": ("q8", "df.selectExpr('id', 'name', 'window(ts, \"10 seconds\").start as window_start')"),
+}
+
+
+@pytest.mark.parametrize("query", [query if query in ("q4", "q8") else slow(query) for query in QUERIES])
+def test_a_query_that_is_rescaled_and_replaced_and_then_killed_gives_the_same(
     query: str, spark: SparkSession, data: Any, tmp_path: Path
 ) -> None:
-    run, jobs = one(query, tmp_path, order=OUT_OF_ORDER, rows_per_epoch=1_000), list[ms.Job]()
-    known = threading.Event()
-
-    def listen(event: Event) -> None:
-        if isinstance(event, Progress) and event.epoch == 1:
-            known.wait()
-            modification = jobs[0].modify(ms.rescale(slots=3), *replaced(jobs[0]))
-            modification.reached(ms.Phase.ARMED, 120)
-
-    jobs.append(run.start(spark, listen))
-    known.set()
-    jobs[0].await_termination()
-    (modification,) = jobs[0].modifications
-    assert modification.phase is ms.Phase.COMPLETED, modification.status
-    check(run, data)
-
-
-def replaced(job: ms.Job) -> list[Any]:
-    """A function that does the same, in the place of the last stateless one."""
-    last = [operator for operator in job.plan.operators if operator.id in QUERIES and hasattr(operator, "per_epoch")]
-    columns = {"q3": "name city state auction", "q5": "auction bids window_start window_end"}
-    columns |= {"q7": "auction bidder price ts window_start"}
-    if not last or last[0].id not in columns:
-        return []
-    wanted = columns[last[0].id].split()
-    return [ms.replace(last[0].id, lambda df: df.where("true").select(*wanted))]
-
-
-@pytest.mark.parametrize("query", some("q4"))
-def test_a_query_that_is_killed_goes_on_where_it_was(
-    query: str, spark: SparkSession, data: Any, tmp_path: Path
-) -> None:
-    run = one(query, tmp_path, rows_per_epoch=700)
+    run = one(query, tmp_path, order=OUT_OF_ORDER, rows_per_epoch=200)
+    id, replacement = REPLACED[query]
+    steps = [f"ms.replace({id!r}, lambda df: {replacement})"]
+    if query not in ("q0", "q1", "q2"):
+        steps.append("ms.rescale(slots=3)")
+    changes = tmp_path / "changes.py"
+    changes.write_text(
+        f"import midstream as ms\n\ndef changes(epoch):\n    return [{', '.join(steps)}] if epoch == 1 else []\n"
+    )
     command = [
         sys.executable, "-m", "midstream.cli", "nexmark", "run", query, "--out", str(run.out),
-        "--checkpoint", str(run.checkpoint), "--events", str(run.events), "--seed", "1", "--rows-per-epoch", "700",
-        "--events-per-second", "100",
+        "--checkpoint", str(run.checkpoint), "--events", str(run.events), "--seed", "1", "--rows-per-epoch", "200",
+        "--events-per-second", "100", "--out-of-order", str(OUT_OF_ORDER), "--modify", str(changes),
     ]  # fmt: skip
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
-    commits = run.checkpoint / "job" / "commits"
-    end = time.monotonic() + 120
-    while not commits.is_dir() or len(os.listdir(commits)) < 2:
-        assert process.poll() is None, "it ended before it could be killed"
-        assert time.monotonic() < end, "it hangs"
-        time.sleep(0.05)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    assert len(os.listdir(commits)) < run.epochs, "it was killed before its end"
-    run.start(spark).await_termination()
+    with (tmp_path / "said").open("w+") as said:
+        process = subprocess.Popen(command, stdout=said, stderr=said, start_new_session=True)
+        journal, end = Journal(Storage.at(run.checkpoint / "job")), time.monotonic() + 120
+        while (commit := journal.newest_commit()) is None or commit.epoch < 5:
+            assert process.poll() is None, (tmp_path / "said").read_text()
+            assert time.monotonic() < end, "it hangs"
+            time.sleep(0.05)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    killed = journal.newest_commit()
+    assert killed is not None
+    assert killed.epoch < run.epochs - 1, "it was killed before its end"
+    assert killed.version == 2, "and after it was changed"
+    job = run.start(spark)
+    job.await_termination()
+    assert [(one.phase, one.cut.epoch) for one in job.modifications if one.cut] == [(ms.Phase.COMPLETED, 2)]
+    assert job.plan.version == 2
     check(run, data)
+
+
+def test_a_checkpoint_of_another_run_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    run = one("q2", tmp_path, events=100)
+    run.start(spark).await_termination()
+    others = [replace(run, query="q1"), replace(run, config=replace(run.config, seed=7)), replace(run, slots=3)]
+    for other, name in zip(others, ("query q2, not q1", "seed 1, not 7", "slots 0, not 3"), strict=True):
+        with pytest.raises(ms.PlanError, match=f"is the checkpoint of a run with {name}"):
+            other.start(spark)

@@ -8,6 +8,7 @@ import runpy
 import shutil
 import signal
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
@@ -24,14 +25,12 @@ from midstream.errors import MidstreamError, PlanError
 from midstream.events import Event
 from midstream.events import Progress as Epoch
 from midstream.nexmark import generator
-from midstream.nexmark.running import Run
+from midstream.nexmark.running import ABOUT, Run
 from midstream.sessions import local_session
 
 if TYPE_CHECKING:
     from pyspark import StatusTracker
     from pyspark.sql import SparkSession
-
-ABOUT = "_nexmark.json"  # says that a directory is ours, and what events it holds
 
 
 def generate(events: int, seed: int, out: Path, out_of_order: int, events_per_second: int) -> None:
@@ -66,18 +65,20 @@ def run(run: Run, modify: Path | None) -> None:
     changes = _changes(modify)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends like Ctrl-C: after the epoch at hand
     with _quiet_session() as spark, console.status("starting") as line:
-        jobs: list[ms.Job] = []
+        jobs, is_known = list[ms.Job](), threading.Event()
         epochs: list[Epoch] = []
 
         def listen(event: Event) -> None:
             if isinstance(event, Epoch):
                 epochs.append(event)
                 line.update(f"epoch {event.epoch} of {run.epochs}")
-                if jobs and (steps := changes(event.epoch)):
-                    jobs[0].modify(*steps)
+                is_known.wait()
+                if steps := changes(event.epoch):
+                    jobs[0].modify(*steps).reached(ms.Phase.ARMED)  # before the next epoch
 
         with run.start(spark, listen) as job:
             jobs.append(job)
+            is_known.set()
             job.await_termination()
         for modification in job.modifications:
             print(f"{modification.phase.value}: {modification}")

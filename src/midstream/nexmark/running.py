@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ from midstream.nexmark.queries import QUERIES, Events
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+ABOUT = "_nexmark.json"  # says that a directory is ours, and which events it holds, or which run it is of
 UPDATING = {"q4": "category", "q6": "seller"}  # whose last row per key counts
 
 
@@ -70,10 +72,35 @@ class Run:
     def start(
         self, spark: SparkSession, listener: Callable[[Event], None] = ignore, options: Mapping[str, Any] | None = None
     ) -> ms.Job:
-        """Start it, or go on where it was."""
+        """Start it, or go on where it was, with the plan that it had then: it may have been modified."""
+        self._claim()
         return self.flow(spark).start(
-            self.checkpoint / "job", trigger=ms.available_now(end_of_input=True), listener=listener, **(options or {})
+            self.checkpoint / "job",
+            trigger=ms.available_now(end_of_input=True),
+            on_drift="keep",
+            listener=listener,
+            **(options or {}),
         )
+
+    def _claim(self) -> None:
+        """Write down what is run with this checkpoint; refuse one with which something else was."""
+        mine = {name: value for name, value in asdict(self).items() if name not in ("out", "checkpoint")}
+        mine |= mine.pop("config")
+        about = self.checkpoint / ABOUT
+        if not about.exists():
+            self.checkpoint.mkdir(parents=True, exist_ok=True)
+            draft = about.with_name(f".{ABOUT}.{os.getpid()}")
+            draft.write_text(json.dumps(mine))
+            draft.replace(about)
+            return
+        known = json.loads(about.read_text())
+        differing = [name for name, value in mine.items() if known.get(name) != value]
+        if differing:
+            name = differing[0]
+            raise PlanError(
+                f"{self.checkpoint} is the checkpoint of a run with {name} {known.get(name)}, not {mine[name]}: go on "
+                "with the same options, or name another checkpoint"
+            )
 
     def results(self) -> pa.Table:
         """Read the results, without the epoch; of queries that update, the last row of each key."""
