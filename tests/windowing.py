@@ -165,7 +165,7 @@ class NaiveSessions:
         self.kept: list[Timed] = []  # the rows of sessions that still take some
         self.greatest: int | None = None
         self.closed: float = float("-inf")
-        self.late = 0
+        self.late: Counter[Any] = Counter()  # user, price, seconds, and why
 
     def change(self, gap: float) -> None:
         """Rows that come from now on have another gap."""
@@ -188,7 +188,8 @@ class NaiveSessions:
         closing += [s for s in now if self.end(s) <= mark and (s in changed or self.end(s) > self.closed)]
         ended = [s for s in now if self.ends and any(price is not None and price >= ENDS for _, price, _, _ in s)]
         closing += [s for s in ended if s not in closing]
-        self.late += len(events) - len(rows) + sum(map(len, late))
+        self.late.update((*event, "no event time") for event in events if event[2] is None)
+        self.late.update((user, price, at / 1e6, "late") for session in late for user, price, at, _ in session)
         self.kept = [row for session in now if session not in ended for row in session]
         self.greatest = max(
             [at for _, _, at, _ in rows] + ([] if self.greatest is None else [self.greatest]), default=None
@@ -217,6 +218,11 @@ class NaiveSessions:
             bounds = (START + timedelta(microseconds=at) for at in (session[0][2], self.end(session)))
             found[(*key, *bounds, len(session), sum(prices) if prices else None, max(prices, default=None))] += 1
         return found
+
+
+def late_rows(naive: Naive | NaiveSessions) -> Counter[Any]:
+    """The rows that are late, with the reason, as Spark gives them."""
+    return Counter((*utc(rows_of([event[:3]])[0]), event[3]) for event in naive.late.elements())
 
 
 def utc(row: Any) -> tuple[Any, ...]:

@@ -21,6 +21,7 @@ FLOATS = ("float", "double")
 HLL_LOG_SIZE = 12
 START, END = "_start", "end"  # of a session: when it begins (of a row: its time), and when it ends
 CLOSES = "_closes"  # of a row: whether it ends the window that it lies in
+WHOLE = "_whole"  # of a session's row, all its columns, where they are wanted if it is late; of output, late rows
 
 
 @dataclass(frozen=True, slots=True)

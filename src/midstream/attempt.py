@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from midstream import code, events
 from midstream import plan as p
 from midstream import storage as layout
-from midstream.dataflow import Dataflow, KeyedRun
+from midstream.dataflow import SEEN, Dataflow, KeyedRun
 from midstream.errors import CheckpointError, MidstreamError
 from midstream.events import Event
 from midstream.resolve import Resolved
@@ -40,6 +40,7 @@ class Outcome:
     reports: dict[str, list[tuple[str, Report]]]  # operator -> (path, report) per slot
     staged: list[Staged]
     event_times: dict[str, int]  # watermark operator -> greatest event time of the epoch's rows
+    late: dict[str, int]  # keyed function -> rows that its windows did not take
 
 
 @dataclass(slots=True)
@@ -76,7 +77,7 @@ class Attempt:
                 staged.append(begun[-1][0].stage(rows, begun[-1][1]))
                 self.listener(events.Staged(self.epoch, operator.id))
             reports = {id: self._reports(flow, id) for id in self.keyed}
-            return Outcome(reports, staged, self._event_times(flow))
+            return Outcome(reports, staged, self._event_times(flow), self._late(flow))
         except BaseException:
             for sink, staging in begun:
                 sink.clean(staging)
@@ -142,6 +143,11 @@ class Attempt:
                 times[id] = seen
         return times
 
+    def _late(self, flow: Dataflow) -> dict[str, int]:
+        """How many rows the windows of keyed functions did not take."""
+        counts = {id: _observed(observation) for id, observation in flow.late.items()}
+        return {id: 0 if count is _PRUNED else count for id, count in counts.items()}
+
 
 _PRUNED = object()
 
@@ -155,4 +161,4 @@ def _observed(observation: Observation) -> Any:
         if time.monotonic() > deadline:
             return _PRUNED
         time.sleep(0.001)
-    return observation.get["greatest"]
+    return observation.get[SEEN]

@@ -36,6 +36,7 @@ def count_windows(
     rows: Stream,
     keys: Sequence[str],
     window: CountWindow,
+    partition_by: str,
     *,
     id: str,
     slots: int,
@@ -58,7 +59,11 @@ def count_windows(
     results = [(name, part.result) for name, part in zip(aggregates, parts, strict=True)]
     columns = [*((key, types[key]) for key in keys), (NUMBER, "bigint"), *results]
     schema = ", ".join(f"{quote(name)} {type}" for name, type in columns)
-    keyed = rows.key_by(*keys) if keys else rows.transform(f"{id}.rows", _of_one_key).key_by(_ALL)
+    keyed = (
+        rows.key_by(*keys, partition_by=partition_by)
+        if keys
+        else rows.transform(f"{id}.rows", _of_one_key).key_by(_ALL)
+    )
     return keyed.process(id, CountWindows(window, len(keys), parts), schema=schema, slots=slots)
 
 

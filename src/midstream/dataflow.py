@@ -6,26 +6,26 @@ Sources are cut out of the tagged union; transforms are the user's own code; a k
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, StructField, StructType
 
 from midstream import code
 from midstream import plan as p
 from midstream.aggregate_task import AggregateTask
-from midstream.aggregates import CLOSES, START, Compiled, quote
-from midstream.code import Code
+from midstream.aggregates import CLOSES, START, WHOLE, Compiled, quote
+from midstream.arrow_task import ArrowTask
 from midstream.function_task import BROADCAST, ORDER, TIE, FunctionTask, Told
-from midstream.garbage import seldom_looked_for
 from midstream.join_form import SideForm
 from midstream.join_rules import Join
 from midstream.join_task import JoinTask
-from midstream.regimes import Regime, pane_sql
-from midstream.resolve import LATE_REASON, Keyed, Resolved, arrow_schema, hashed
+from midstream.regimes import Regime
+from midstream.resolve import Keyed, Resolved, arrow_schema, hashed
 from midstream.routing import Routing
 from midstream.session_task import SessionTask
 from midstream.slot import GROUP, MARKER, SLOT, Epoch, SlotTask
@@ -33,15 +33,16 @@ from midstream.sources import tagged
 from midstream.sources.parts import parts_of
 from midstream.state.cache import Head
 from midstream.storage import backlog_directory, log_directory
-from midstream.watermarks import ahead, observed, varying
+from midstream.watermarks import observed, varying
+from midstream.window_sql import WindowSql
 from midstream.window_task import PANE, WindowTask
-from midstream.windows import END_OF_TIME, Session, Window
+from midstream.windows import Session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.types import StructType
 
 
+SEEN = "seen"  # what an observation has seen
 _BATCH = "_midstream_batch"
 
 
@@ -72,11 +73,17 @@ class Dataflow:
     clock: int = 0  # of the epoch
     execution: Callable[[], Any] = lambda: None  # what Spark has planned for the batch, if it has
     observations: dict[str, Observation] = field(default_factory=dict)  # watermark operator -> greatest event time
+    late: dict[str, Observation] = field(default_factory=dict)  # keyed function -> rows that its windows do not take
     _frames: dict[str, DataFrame] = field(default_factory=dict)
+    _raw: dict[str, DataFrame] = field(default_factory=dict)  # sessions and late rows -> what their task gives
     _persisted: list[DataFrame] = field(default_factory=list)
     _parts: dict[int, DataFrame] = field(
         default_factory=dict
     )  # tag -> the rows of a source, where the batch is taken apart
+
+    @property
+    def _sql(self) -> WindowSql:
+        return WindowSql(self.resolved, self.keyed, self.clock)
 
     @property
     def spark(self) -> SparkSession:
@@ -87,7 +94,7 @@ class Dataflow:
         """Give the output of an operator."""
         if id not in self._frames:
             frame = self._build(self.resolved.plan[id])
-            if len(self.resolved.plan.consumers(id)) > 1:
+            if not self._is_read_once(id):
                 frame = self.kept(frame)
             self._frames[id] = frame
         return self._frames[id]
@@ -129,6 +136,11 @@ class Dataflow:
         query = self._query(operator)
         if query is not None:
             return self.spark.sql(query)
+        if isinstance(operator, p.Windows):
+            return self._spread(operator)
+        if self._gives_late(operator):
+            names = map(quote, self.resolved.schemas[operator.id].names)
+            return self._sessions(operator).where(f"{WHOLE} is null").selectExpr(*names)
         if isinstance(operator, (p.Process, p.Aggregate)):
             return self._keyed(operator, markers=self.keyed[operator.id].markers)
         (input,) = (self.frame(id) for id in operator.inputs)
@@ -162,50 +174,50 @@ class Dataflow:
         if not self._is_observed(operator):
             return rows
         self.observations[operator.id] = Observation()
-        greatest = F.expr(f"max({observed(operator, self.clock)})").alias("greatest")
+        greatest = F.expr(f"max({observed(operator, self.clock)})").alias(SEEN)
         return rows.observe(self.observations[operator.id], greatest)
 
     def _is_observed(self, operator: p.Watermark) -> bool:
         """Whether somebody asks for the event times; observing them costs time for every row."""
         return any(operator.id in keyed.watermarks for keyed in self.resolved.keyed.values())
 
-    def _late(self, operator: p.Late) -> str:
-        """The rows that a window operator does not take, and why."""
-        window = self.resolved.plan[operator.of]
-        assert isinstance(window, p.Window)
-        time, pane = self._times(window)
-        limit = ahead(self.resolved, window.id, self.clock)
-        too_far = f"when {time} > {varying(limit, time)} then 'too far ahead' " if limit is not None else ""
-        reason = f"case when {time} is null then 'no event time' {too_far}else 'late' end"
-        return f"select *, {reason} as {LATE_REASON} from {self._table(operator.inputs[0])} where {pane} is null"
+    def _spread(self, windows: p.Windows) -> DataFrame:
+        """Each row once for every window that takes it; those that none takes are counted."""
+        is_taken, (starts, *bounds) = self._sql.is_taken(windows), self._sql.spread(windows)
+        self.late[windows.of] = Observation()
+        rows = self.frame(windows.inputs[0])
+        rows = rows.observe(self.late[windows.of], F.expr(f"count_if(not {is_taken})").alias(SEEN))
+        return rows.where(is_taken).selectExpr("*", starts).selectExpr("* except (_start)", *bounds)
 
-    def _times(self, window: p.Window) -> tuple[str, str]:
-        """The event time of a row, and the start of its pane; null for a row that comes too late.
+    def _sessions(self, window: p.Window) -> DataFrame:
+        """Sessions, and in a column of their own the rows that are late, where somebody reads these."""
+        if window.id not in self._raw:
+            self._raw[window.id] = self.kept(self._keyed(window, markers=self.keyed[window.id].markers))
+        return self._raw[window.id]
 
-        A row is its own start of a session: whether it is late, its task knows.
-        """
-        keyed, watermark, spec = self.resolved.keyed[window.id], self.keyed[window.id].epoch.watermark, window.spec
-        time = f"unix_micros({quote(str(keyed.event_time))})"
-        pane = time
-        if not isinstance(spec, Session):
-            if watermark is not None and (watermark >= END_OF_TIME or self._is_of_windows(window)):
-                watermark = self.keyed[window.id].epoch.before  # rows that this epoch makes come before its watermark
-            forgotten = None if watermark is None else varying(watermark - window.lateness, time)
-            pane = pane_sql(self._regimes(window), time, forgotten)
-        limit = ahead(self.resolved, window.id, self.clock)
-        return time, f"({pane})" if limit is None else f"if({time} <= {varying(limit, time)}, {pane}, null)"
+    def _late(self, late: p.Late) -> str:
+        """The rows that windows do not take, and why."""
+        windows = p.windows_of(self.resolved.plan, late)
+        if not self._gives_late(windows):
+            return self._sql.late(late, self._table(late.inputs[0]))
+        view = f"{_BATCH}_late_{list(self.resolved.keyed).index(windows.id)}"
+        self._sessions(windows).selectExpr(f"inline({WHOLE})").createOrReplaceTempView(view)
+        return self._sql.late(late, view)
 
-    def _regimes(self, window: p.Window) -> tuple[Regime, ...]:
-        assert isinstance(window.spec, Window)
-        return self.keyed[window.id].regimes or (Regime(window.spec),)
+    def _gives_late(self, operator: Any) -> TypeGuard[p.Window]:
+        """Whether these are sessions whose late rows somebody reads: only their task knows which these are."""
+        is_session = isinstance(operator, p.Window) and operator.gap > 0
+        return is_session and any(late.of == operator.id for late in self.resolved.plan.of(p.Late))
 
-    def _is_of_windows(self, window: p.Window) -> bool:
-        """Whether the rows of a window are windows that close in this epoch."""
-        return any(isinstance(above, p.Window) for above in self.resolved.plan.upstream(window.inputs[0]))
+    def _is_read_once(self, id: str) -> bool:
+        """Whether one operator reads an output: late rows of sessions come from these, and not from their input."""
+        plan = self.resolved.plan
+        readers = [o for o in plan.consumers(id) if not (isinstance(o, p.Late) and self._gives_late(plan[o.of]))]
+        return len(readers) < 2
 
     def _table(self, id: str) -> str:
         """The output of an operator as something to select from: one text costs the driver less than two frames."""
-        query = self._query(self.resolved.plan[id]) if len(self.resolved.plan.consumers(id)) == 1 else None
+        query = self._query(self.resolved.plan[id]) if self._is_read_once(id) else None
         if query is not None:
             return f"({query})"
         frame = self.frame(id)
@@ -215,7 +227,7 @@ class Dataflow:
 
     def _keyed(self, operator: p.Process | p.Aggregate, *, markers: bool) -> DataFrame:
         run, keyed = self.keyed[operator.id], self.resolved.keyed[operator.id]
-        rows = self._table(operator.inputs[0])
+        rows, schema = self._table(operator.inputs[0]), self.resolved.schemas[operator.id]
         common: dict[str, Any] = {
             "operator": operator.id,
             "head": run.head,
@@ -230,22 +242,31 @@ class Dataflow:
         told = ""  # what every group gets
         if isinstance(operator, p.Aggregate):
             assert keyed.compiled is not None
-            is_session = isinstance(operator, p.Window) and operator.gap > 0
+            is_session, gives_late = isinstance(operator, p.Window) and operator.gap > 0, self._gives_late(operator)
             combine = (run.combine and not is_session) or not keyed.compiled.liftable  # few rows have one key and time
             columns = accumulators(keyed.compiled, combine)
             common |= {"compiled": keyed.compiled, "combined": combine}
             task = AggregateTask(**common)
             if isinstance(operator, p.Window):
-                rows = f"(select *, {self._times(operator)[1]} as {_moment(operator)} from {rows})"
+                rows = f"(select *, {self._sql.pane(operator)} as {_moment(operator)} from {rows})"
                 if operator.punctuation:
                     says = f"bool_or({operator.punctuation})" if combine else f"({operator.punctuation})"
                     columns[CLOSES] = f"coalesce({says}, false)"
                 common |= {"lateness": operator.lateness, "updates": operator.emit == "update"}
                 spec = operator.spec
                 if isinstance(spec, Session):
-                    task = SessionTask(**common)
+                    if gives_late:
+                        whole = f"struct({', '.join(quote(field.name) for field in keyed.input)})"
+                        columns[WHOLE] = f"collect_list({whole})" if combine else f"array({whole})"
+                        fields = [StructField(field.name, field.dataType) for field in schema]
+                        schema = StructType([*fields, StructField(WHOLE, ArrayType(keyed.input))])
+                        common["schema"] = _serialised(arrow_schema(schema))
+                    task = SessionTask(**common, gives_late=gives_late)
                 else:
-                    common |= {"regimes": self._regimes(operator), "of_windows": self._is_of_windows(operator)}
+                    common |= {
+                        "regimes": self._sql.regimes(operator),
+                        "of_windows": self._sql.is_of_windows(operator),
+                    }
                     task = WindowTask(**common)
         else:
             combine = False
@@ -266,7 +287,7 @@ class Dataflow:
                 )
             )
         query = placement(rows, operator, keyed, run, columns, told, combine=combine, markers=markers)
-        return self.spark.sql(query).mapInArrow(task, self.resolved.schemas[operator.id])
+        return self.spark.sql(query).mapInArrow(task, schema)
 
     def _told(self, id: str, order_by: tuple[str, ...], keyed: Keyed, routing: Routing) -> str:
         """The rows that every group gets, once for each."""
@@ -355,27 +376,3 @@ def _columns_in_order(schema: StructType, event_time: str | None, order_by: tupl
 def _serialised(schema: pa.Schema | None) -> bytes:
     assert schema is not None
     return bytes(schema.serialize())
-
-
-@dataclass(frozen=True)
-class ArrowTask:
-    """The task of `map_arrow`: the user's function, its output cast to the declared schema."""
-
-    operator: str
-    code: Code
-    schema: bytes
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Run the user's function over the batches of a partition."""
-        from midstream.errors import SchemaError
-
-        schema = pa.ipc.read_schema(pa.py_buffer(self.schema))
-        with seldom_looked_for():
-            for batch in code.load(self.code)(batches):
-                try:
-                    yield batch.select(schema.names).cast(schema)
-                except (pa.ArrowException, KeyError, AttributeError) as error:
-                    shown = getattr(batch, "schema", type(batch).__name__)
-                    raise SchemaError(
-                        f"map_arrow {self.operator!r} gave {shown}, which does not fit its schema {schema}: {error}"
-                    ) from None

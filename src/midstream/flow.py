@@ -301,7 +301,7 @@ class WindowedStream:
 
         Promised: a window holds `[start, start + size)`, starts at a multiple of its slide, and comes out once the
         watermark has reached its end. A row that comes later is in `.late`, and counted in the progress report.
-        A session starts with its first row and ends a gap after its last; its late rows are only counted.
+        A session starts with its first row and ends a gap after its last.
         Windows by count give the key, `window`, their number from 0, and the results; no row is late for them.
         Not promised: an order of windows that close in one epoch.
 
@@ -321,7 +321,7 @@ class WindowedStream:
                     "when full"
                 )
             rows = Stream(self.flow, self.input)
-            count_windows(rows, self.keys, self.window, id=id, slots=slots, aggregates=aggregates)
+            count_windows(rows, self.keys, self.window, self.partition_by, id=id, slots=slots, aggregates=aggregates)
             return Windowed(self.flow, id, self.input)
         made = operators.Windows(self.keys, self.window, self.partition_by, self.punctuation).aggregate(
             lateness=lateness, emit=emit, slots=slots, id=id, **aggregates
@@ -329,18 +329,19 @@ class WindowedStream:
         Stream(self.flow, self.input)._then(made)
         return Windowed(self.flow, id, self.input)
 
-    def top(self, id: str, n: int = 1, *, by: str, ties: bool = True, slots: int = 0) -> Stream:
+    def top(self, id: str, n: int = 1, *, by: str, ties: bool = True, slots: int = 0) -> Windowed:
         """Give out the rows with the greatest `by` of each window, when it closes: all columns, and the bounds.
 
         With ties, more than `n` rows come out where several are equal; without, those whose other columns come first.
-        Not promised: that rows that come too late are seen anywhere; they are dropped.
+        A row that comes too late is in `.late`, and counted in the progress report.
         """
         from midstream.ranking import top
 
         if self.punctuation:
             raise PlanError(f"top {id!r}: with_punctuation is for windows with declared aggregates")
         rows = Stream(self.flow, self.input)
-        return top(rows, self.keys, self.window, id=id, n=n, by=by, ties=ties, slots=slots)
+        top(rows, self.keys, self.window, self.partition_by, id=id, n=n, by=by, ties=ties, slots=slots)
+        return Windowed(self.flow, id, self.input)
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,16 +352,13 @@ class Windowed(Stream):
 
     @property
     def late(self) -> Stream:
-        """The rows that came too late, or have no event time, with the reason in the column `late_reason`.
-
-        Sessions have no such stream: only where the sessions of a key are it is known which rows are late.
-        """
+        """The rows that came too late, are too far ahead or have no event time, with the `late_reason` as a column."""
         id = f"{self.id}.late"
         known = [operator.id for operator in self.flow.plan().operators]
         if id in known:
             return Stream(self.flow, id)
         late = p.Late(id=id, inputs=(self.input,), of=self.id)
-        p.check_late(self.flow.plan(), late)
+        p.windows_of(self.flow.plan(), late)
         return self.flow._add(late)
 
     def top(self, id: str, n: int = 1, *, by: str, ties: bool = True, slots: int = 0) -> Stream:
@@ -370,4 +368,4 @@ class Windowed(Stream):
         """
         from midstream.ranking import top
 
-        return top(self, (), None, id=id, n=n, by=by, ties=ties, slots=slots)
+        return top(self, (), None, "", id=id, n=n, by=by, ties=ties, slots=slots)

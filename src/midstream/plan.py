@@ -140,8 +140,16 @@ class Window(Aggregate, frozen=True, kw_only=True, tag="window"):
         return windows.Session(self.gap) if self.gap else windows.Window(self.size, self.slide)
 
 
+class Windows(Operator, frozen=True, kw_only=True, tag="windows"):
+    """Each row once for every window that takes it, with the window's bounds, for a keyed function."""
+
+    of: str  # the keyed function, whose watermark counts
+    size: int  # microseconds
+    slide: int
+
+
 class Late(Operator, frozen=True, kw_only=True, tag="late"):
-    """The rows that a window operator does not take, and why."""
+    """The rows that the windows of an operator do not take, and why."""
 
     of: str
 
@@ -164,7 +172,7 @@ class Tuning(msgspec.Struct, frozen=True, kw_only=True):
     standbys: int | None = None
 
 
-AnyOperator = Source | Transform | MapArrow | Union | Watermark | Process | Aggregate | Window | Late | Sink
+AnyOperator = Source | Transform | MapArrow | Union | Watermark | Process | Aggregate | Window | Windows | Late | Sink
 Keyed = Process | Aggregate
 
 
@@ -254,7 +262,9 @@ def check(plan: Plan) -> None:
             if wanted not in seen:
                 raise PlanError(f"operator {operator.id!r} reads {wanted!r}, which is not defined before it")
         if isinstance(operator, Late):
-            check_late(plan, operator)
+            windows_of(plan, operator)
+        if isinstance(operator, Windows) and not any(operator.of == keyed.id for keyed in plan.of(Process)):
+            raise PlanError(f"{operator.id!r} has the windows of {operator.of!r}, which is not in this plan")
         seen.add(operator.id)
     if not plan.of(Source):
         raise PlanError(f"flow {plan.name!r} has no source; add one with flow.source(id, streaming_dataframe)")
@@ -262,13 +272,10 @@ def check(plan: Plan) -> None:
         raise PlanError(f"flow {plan.name!r} has neither a sink nor a keyed operator: it would compute nothing")
 
 
-def check_late(plan: Plan, late: Late) -> None:
-    """Refuse the late rows of what has none."""
-    found = [window for window in plan.of(Window) if window.id == late.of]
-    if not found:
-        raise PlanError(f"{late.id!r} are the late rows of {late.of!r}, which is no window of this plan")
-    if found[0].gap:
-        raise PlanError(
-            f"{late.of!r} is a session window, and has no stream of late rows: whether a row is late is known only "
-            "where its sessions are. They are counted in the progress report, under late; a tumbling window has .late"
-        )
+def windows_of(plan: Plan, late: Late) -> Window | Windows:
+    """The windows whose late rows these are; refuses those of what has none."""
+    for operator in plan.of(Window, Windows):
+        if late.of == (operator.of if isinstance(operator, Windows) else operator.id):
+            found: Window | Windows = operator
+            return found
+    raise PlanError(f"{late.id!r} are the late rows of {late.of!r}, which has no windows of event time in this plan")

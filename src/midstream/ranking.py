@@ -1,8 +1,10 @@
 """The rows with the greatest value of a column, per window: what the user writes, and the operators it becomes.
 
-    counts ── best.rows (transform: of each epoch, the rows that lead) ── best (process: of all, once the window closes)
+    bids ── best.windows (each row in its windows) ── best.rows (transform: of each epoch, the rows that lead)
+         ── best (process: of all, once the window closes)
 
-The first only saves the second work: a row that does not lead its epoch's rows cannot lead them all.
+The second only saves the third work: a row that does not lead its epoch's rows cannot lead them all. Where the rows are
+windows that have closed, there is no first one.
 """
 
 from __future__ import annotations
@@ -16,21 +18,21 @@ from midstream.aggregates import quote
 from midstream.ddl import ddl
 from midstream.errors import PlanError
 from midstream.functions import Context, KeyedFunction, StateDeclaration, Timer, list_of
+from midstream.plan import Windows
 from midstream.resolve import worked_out
-from midstream.windows import AnyWindow, CountWindow, Window
+from midstream.windows import BOUNDS, AnyWindow, CountWindow, Window
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from midstream.flow import Stream
 
-BOUNDS = ("window_start", "window_end")
-
 
 def top(
     rows: Stream,
     keys: Sequence[str],
     window: AnyWindow | CountWindow | None,
+    partition_by: str,
     *,
     id: str,
     n: int,
@@ -53,36 +55,30 @@ def top(
             raise PlanError(f"top {id!r}: there is no column {column!r}; the stream has {', '.join(schema.names)}")
     if window is not None and time is None:
         raise PlanError(f"top {id!r} needs event time: say with_watermark(column, delay) before it")
-    leading = Leading(n, by, (*keys, *BOUNDS), time if window is not None else None, window)
-    made = rows.transform(f"{id}.rows", leading, per_epoch=True)
+    if window is not None and (clash := [name for name in BOUNDS if name in schema.names]):
+        raise PlanError(
+            f"top {id!r}: the rows have a column {clash[0]!r}, as the windows will; rename it in a transform"
+        )
     types = {field.name: ddl(field.dataType) for field in schema}
     if window is not None:
         types |= dict.fromkeys(BOUNDS, "timestamp")
+        rows = rows._then(Windows(id=f"{id}.windows", of=id, size=window.size, slide=window.slide))
+    made = rows.transform(f"{id}.rows", Leading(n, by, (*keys, *BOUNDS)), per_epoch=True)
     kept = f"struct<{', '.join(f'{quote(name)}: {type}' for name, type in types.items())}>"
-    function = Top(n, list(types).index(by), ties, kept, drops_late=window is not None)
-    return made.key_by(*keys, *BOUNDS).process(id, function, schema="", slots=slots)
+    function = Top(n, list(types).index(by), ties, kept)
+    return made.key_by(*keys, *BOUNDS, partition_by=partition_by).process(id, function, schema="", slots=slots)
 
 
 @dataclass(frozen=True)
 class Leading:
-    """Of the rows of one epoch, those that lead their window; with the bounds of the window, where rows lack them."""
+    """Of the rows of one epoch, those that lead their window."""
 
     n: int
     by: str
     keys: tuple[str, ...]
-    time: str | None
-    window: Window | None
 
     def __call__(self, rows: DataFrame) -> DataFrame:
         """Leave out the others."""
-        if self.window is not None:
-            size, slide, at = self.window.size, self.window.slide, f"unix_micros({quote(str(self.time))})"
-            last = f"{at} - pmod({at}, {slide}L)"
-            first = f"{at} - {size}L - pmod({at} - {size}L, {slide}L) + {slide}L"
-            starts = f"explode(sequence({first}, {last}, {slide}L)) as _start"
-            bounds = ["timestamp_micros(_start) as window_start", f"timestamp_micros(_start + {size}L) as window_end"]
-            rows = rows.where(f"{quote(str(self.time))} is not null").selectExpr("*", starts)
-            rows = rows.selectExpr("*", *bounds).drop("_start")
         by, keys = quote(self.by), ", ".join(map(quote, self.keys))
         rank = f"rank() over (partition by {keys} order by {by} desc nulls last)"
         return rows.selectExpr("*", f"{rank} as _rank").where(f"_rank <= {self.n}").drop("_rank")
@@ -94,9 +90,8 @@ class Top(KeyedFunction):
     Promised: null ranks last, NaN first, as in Spark. Without ties, of equal rows those whose columns come first.
     """
 
-    def __init__(self, n: int, at: int, ties: bool, type: str, *, drops_late: bool) -> None:
+    def __init__(self, n: int, at: int, ties: bool, type: str) -> None:
         self.n, self.at, self.ties, self.type = n, at, ties, type
-        self.drops_late = drops_late  # rows of a window that was given out before; windows that close are never late
 
     def declared(self) -> dict[str, StateDeclaration]:
         """The rows that lead so far."""
@@ -104,8 +99,6 @@ class Top(KeyedFunction):
 
     def process(self, key: Any, rows: list[Any], ctx: Context) -> None:
         """Keep what leads."""
-        if self.drops_late and ctx.watermark is not None and key.window_end <= ctx.watermark:
-            return
         kept = self.bound_state("best").read("best")
         leading = self._leading([*(tuple(row.values()) for row in kept), *map(tuple, rows)])
         self.bound_state("best").write("best", leading)

@@ -50,6 +50,7 @@ def progress_of(
         moving=moving,
         entries={id: sum(entries for entries, _ in found.values()) for id, found in sizes.items()},
         state_bytes={id: sum(size for _, size in found.values()) for id, found in sizes.items()},
-        late={id: total(lambda report: report.late)[id] for id in outcome.reports if isinstance(plan[id], p.Window)},
+        late={id: n for id, n in total(lambda report: report.late).items() if isinstance(plan[id], p.Window)}
+        | outcome.late,
         durations={**times, **slowest},
     )

@@ -33,7 +33,7 @@ from midstream.join_rules import Join
 from midstream.per_epoch import INSTEAD, reads_and_offends
 from midstream.state.forms import SHARED, Stage
 from midstream.window_task import PANE
-from midstream.windows import Session
+from midstream.windows import BOUNDS, Session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -111,7 +111,7 @@ def worked_out(spark: SparkSession, plan: p.Plan) -> Resolved:
         if isinstance(operator, p.Watermark):
             found.event_times[operator.id] = operator.column
         if isinstance(operator, p.Window):
-            found.event_times[operator.id] = "window_start"
+            found.event_times[operator.id] = BOUNDS[0]
     return found
 
 
@@ -128,6 +128,8 @@ def _output(
         return _united(operator, inputs)
     if isinstance(operator, p.Watermark):
         return _watermarked(spark, operator, inputs[0])
+    if isinstance(operator, p.Windows):
+        return StructType([*inputs[0], *(StructField(name, TimestampType()) for name in BOUNDS)])
     if isinstance(operator, p.Late):
         return StructType([*inputs[0], StructField(LATE_REASON, StringType())])
     if isinstance(operator, (p.Process, p.Aggregate)):
@@ -321,7 +323,7 @@ def _keyed_output(operator: p.Process | p.Aggregate, keyed: Keyed) -> StructType
 def _aggregated(operator: p.Aggregate, keys: StructType, compiled: Compiled) -> StructType:
     """The rows that a declared aggregate gives out: the key, the window if there is one, the results."""
     results = parse_schema(", ".join(f"`{o.name}` {o.type}" for o in compiled.outputs), f"aggregate {operator.id!r}")
-    bounds = ("window_start", "window_end") if isinstance(operator, p.Window) else ()
+    bounds = BOUNDS if isinstance(operator, p.Window) else ()
     clash = sorted({*bounds} & {*keys.names, *results.names})
     if clash:
         raise PlanError(f"window {operator.id!r}: the name {clash[0]!r} is that of a result already; rename the column")

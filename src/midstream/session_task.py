@@ -23,7 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from midstream.aggregate_task import TAG, AggregateTask, spans
-from midstream.aggregates import CLOSES, END, START
+from midstream.aggregates import CLOSES, END, START, WHOLE
 from midstream.aggregation import Columns, Merger, joined, segments, taken
 from midstream.slot import Work
 from midstream.state.forms import EVENT, PROCESSING, deadline_of, event_timer
@@ -43,20 +43,26 @@ class SessionTask(AggregateTask):
 
     lateness: int
     updates: bool  # give out sessions whenever they change
+    gives_late: bool = False  # give out late rows, in a column of their own
 
     def work(
         self, work: Work, rows: pa.RecordBatch, groups: npt.NDArray[np.int32], owned: frozenset[int]
     ) -> list[pa.RecordBatch]:
         """Process the rows of a slot, and look at the sessions whose timers are due."""
+        late = [rows.filter(rows.column(START).is_null())] if self.gives_late else []
         rows, groups = self.timed(work, rows, groups, START)
         merger, codec, edits, due = Merger(self.compiled), self.codec(rows), Edits(dict), self.epoch.due & owned
         changed = self._decoded(merger, [])
         if rows.num_rows:
-            keys, runs = self._runs(work, merger, rows, groups)
-            changed = self._merged_with_stored(work, merger, keys, runs, edits)
+            keys, runs, order, lengths = self._runs(work, merger, rows, groups)
+            changed, are_late = self._merged_with_stored(work, merger, keys, runs, edits)
+            if self.gives_late:
+                late.append(rows.take(pa.array(order[np.repeat(are_late, lengths)])))
         closing = self._looked_at(work, merger, due, changed, edits)
         shown = changed if self.updates else changed.at(np.flatnonzero((changed.ends <= self._now) | changed.over))
         output = [self._batch(merger, codec, found) for found in (shown, closing) if found.entries]
+        if self.gives_late:
+            output = [*map(self._without_late, output), *(self._only_late(some) for some in late if some.num_rows)]
         work.lap("emit")
         for group in sorted(due.union(groups.tolist())):
             self._note(work, group, edits[group])
@@ -74,8 +80,11 @@ class SessionTask(AggregateTask):
 
     def _runs(
         self, work: Work, merger: Merger, rows: pa.RecordBatch, groups: npt.NDArray[np.int32]
-    ) -> tuple[Rows, _Sessions]:
-        """Sort rows by key and time, cut them where there is a gap, and fold each run."""
+    ) -> tuple[Rows, _Sessions, npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+        """Sort rows by key and time, cut them where there is a gap, and fold each run.
+
+        Gives the keys, the runs, the order of the rows, and how many of these are in each run.
+        """
         keys, times = self._by_key(rows, groups), rows.column(START).to_numpy()
         owners = segments(keys)
         order = keys.order[np.lexsort((times[keys.order], owners))]
@@ -83,6 +92,7 @@ class SessionTask(AggregateTask):
         new = np.ones(len(order), dtype=bool)
         new[1:] = (owners[1:] != owners[:-1]) | (times[1:] >= reach[:-1])
         starts = np.flatnonzero(new)
+        lengths = np.diff(starts, append=len(order))
         work.report.keys += len(keys.keys)
         work.lap("sort")
         sent = {a.name: rows.column(a.name) for a in self.compiled.accumulators if a.name in rows.schema.names}
@@ -93,7 +103,7 @@ class SessionTask(AggregateTask):
             counts = np.add.reduceat(rows.column("_rows").to_numpy()[order], starts)
         else:
             columns = merger.reduce(sent, Rows(order, starts, groups[order[starts]], [], None), False)
-            counts = np.diff(starts, append=len(order))
+            counts = lengths
         work.lap("fold")
         owners, ends = owners[starts], columns[END]
         places = (times[starts].view(np.uint64) ^ _SIGN).astype(">u8").tobytes()
@@ -103,7 +113,8 @@ class SessionTask(AggregateTask):
         over = np.zeros(len(starts), dtype=bool)
         if CLOSES in rows.schema.names:
             over = np.logical_or.reduceat(rows.column(CLOSES).to_numpy(zero_copy_only=False)[order], starts)
-        return keys, _Sessions(entries, keys.groups[owners], owners, times[starts], ends, counts, over, columns)
+        runs = _Sessions(entries, keys.groups[owners], owners, times[starts], ends, counts, over, columns)
+        return keys, runs, order, lengths
 
     def _by_key(self, rows: pa.RecordBatch, groups: npt.NDArray[np.int32]) -> Rows:
         names = [name for name in self.keys if name != START]
@@ -112,8 +123,10 @@ class SessionTask(AggregateTask):
         codec = KeyCodec(pa.schema([rows.schema.field(name) for name in names]))
         return codec.arrange([rows.column(name) for name in names], groups, stable=False)
 
-    def _merged_with_stored(self, work: Work, merger: Merger, keys: Rows, runs: _Sessions, edits: Edits) -> _Sessions:
-        """Merge runs with the stored sessions that they overlap; gives the sessions that have changed.
+    def _merged_with_stored(
+        self, work: Work, merger: Merger, keys: Rows, runs: _Sessions, edits: Edits
+    ) -> tuple[_Sessions, npt.NDArray[np.bool_]]:
+        """Merge runs with the stored sessions that they overlap; gives the sessions that have changed, and late runs.
 
         A run is late, with all its rows, if it overlaps none and would be forgotten itself.
         """
@@ -121,6 +134,7 @@ class SessionTask(AggregateTask):
         work.lap("read")
         parts = stored.and_then(runs)
         order, firsts = parts.overlapping()
+        lengths = np.diff(firsts, append=len(order))
         rows = np.add.reduceat(parts.rows[order], firsts)
         folded = merger.folded(parts.columns, order, firsts)
         over = np.logical_or.reduceat(parts.over[order], firsts)
@@ -128,7 +142,7 @@ class SessionTask(AggregateTask):
         late = merged.ends <= self._taken_after
         work.report.late += int(rows[late].sum())
         now_other = (rows > 0) & ~late
-        for i in order[np.repeat(now_other, np.diff(firsts, append=len(order)))].tolist():
+        for i in order[np.repeat(now_other, lengths)].tolist():
             if not parts.rows[i]:
                 edits[int(parts.groups[i])][parts.entries[i]] = None
         changed = merged.at(np.flatnonzero(now_other))
@@ -141,8 +155,10 @@ class SessionTask(AggregateTask):
                 edits[group][entry] = value
                 if entry not in watched:
                     edits[group][self._timer(entry, end)] = b"1"
+        are_late = np.empty(len(order), dtype=bool)
+        are_late[order] = np.repeat(late, lengths)
         work.lap("merge")
-        return changed
+        return changed, are_late[len(stored.entries) :]
 
     def _stored(self, work: Work, merger: Merger, keys: Rows) -> _Sessions:
         """Read the sessions of keys that still take rows."""
@@ -223,8 +239,22 @@ class SessionTask(AggregateTask):
             entries = sorted(edit)
             work.log.add(group, entries, [edit[entry] for entry in entries])
 
+    def _without_late(self, sessions: pa.RecordBatch) -> pa.RecordBatch:
+        """Sessions beside no late rows."""
+        schema = self.output_schema()
+        return pa.record_batch([*sessions, pa.nulls(sessions.num_rows, schema.field(WHOLE).type)], schema=schema)
+
+    def _only_late(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Late rows beside no sessions; none, where they were put aside when nobody read late rows."""
+        schema = self.output_schema()
+        *others, type = schema.types
+        whole = rows.column(WHOLE).cast(type) if WHOLE in rows.schema.names else pa.nulls(0, type)
+        return pa.record_batch([*(pa.nulls(len(whole), other) for other in others), whole], schema=schema)
+
     def _batch(self, merger: Merger, codec: KeyCodec, sessions: _Sessions) -> pa.RecordBatch:
         schema = self.output_schema()
+        if self.gives_late:
+            schema = schema.remove(len(schema) - 1)
         keys = codec.decode([entry[len(TAG) :] for entry in sessions.entries])
         named = [*keys, pa.array(sessions.ends, pa.int64())]
         named = [column.cast(field.type) for column, field in zip(named, schema, strict=False)]

@@ -54,6 +54,11 @@ def test_every_bad_row_is_counted_somewhere_and_one_bad_clock_closes_nothing(spa
         )
         found.sink("windows.out", ms.sinks.memory())
         found.late.sink("late.out", ms.sinks.memory())
+        best = timed.window(ms.tumbling("10 seconds")).top("best", by="price")
+        visits = timed.key_by("auction").window(ms.session("2 seconds")).aggregate("visits", n=ms.count())
+        for name, windows in {"best": best, "visits": visits}.items():
+            windows.sink(f"{name}.out", ms.sinks.memory())
+            windows.late.sink(f"{name}.late.out", ms.sinks.memory())
 
     clock = testing.ManualClock(START)
     done = testing.run(spark, build, end_of_input=True, clock=clock, events=testing.batches(SCHEMA, *rows()))
@@ -61,6 +66,11 @@ def test_every_bad_row_is_counted_somewhere_and_one_bad_clock_closes_nothing(spa
     late = Counter(row.late_reason for row in done.rows("late.out"))
     assert late == {"no event time": 5, "too far ahead": 5, "late": 4}
     assert sum(epoch.late["prices"] for epoch in done.epochs()) == 14
+    for name in ("best", "visits"):
+        assert Counter(row.late_reason for row in done.rows(f"{name}.late.out")) == late
+        assert sum(epoch.late[name] for epoch in done.epochs()) == 14
+    assert sum(row.n for row in done.rows("visits.out")) + 14 + 10 == len(every)
+    assert {row.window_start.year for row in done.rows("best.out")} == {START.year, START.year - 1}
     assert len(done.rows("unknown.out")) == 10
     assert sum(row.n for row in done.rows("windows.out")) + 14 + 10 == len(every), "no row is lost, or in two places"
     in_time = [row for row in every if row[0] == "bid" and row[3] is not None and START <= row[3] < FUTURE]

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 import midstream as ms
 from midstream import testing
 from tests.slow import slow
-from tests.windowing import SCHEMA, START, Naive, cut, expected, rows_of, some_events, utc
+from tests.windowing import SCHEMA, START, Naive, cut, expected, late_rows, rows_of, some_events, utc
 
 AGGREGATES = {"n": ms.count(), "total": ms.sum("price"), "best": ms.max("price")}
 SHAPES = {"tumbling": (10, 10), "sliding": (10, 4)}
@@ -63,7 +63,7 @@ def test_late_rows_are_counted_and_given_out_with_a_reason(spark: SparkSession, 
         naive = Naive(length, slide, delay=1, lateness=lateness)
         closed, _ = expected(naive, lists)
         assert Counter(map(utc, found.rows(f"{name}.out"))) == closed, name
-        late = Counter((*utc(rows_of([event[:3]])[0]), event[3]) for event in naive.late.elements())
+        late = late_rows(naive)
         assert Counter(map(utc, found.rows(f"{name}.late.out"))) == late, name
         assert sum(epoch.late[name] for epoch in found.epochs()) == late.total() > 2
 
@@ -108,6 +108,28 @@ def test_the_top_of_a_window_is_what_sorting_all_of_it_gives(spark: SparkSession
     ones = Counter(map(utc, found.rows("one.out")))
     assert not ones - raw_top(events, 10, 10, 1, keyed=False)
     assert len(ones) == ones.total() == len({row[-1] for row in raw_top(events, 10, 10, 1, keyed=False)})
+
+
+@pytest.mark.parametrize("slide", [10, slow(5)])
+def test_rows_that_come_too_late_for_the_top_of_a_window_are_seen_and_counted(spark: SparkSession, slide: int) -> None:
+    lists = cut([*some_events(seed=22, count=90, disorder=15.0), ("eve", 99, None)], 13)
+
+    def build(flow: ms.Flow, rows: ms.Stream) -> None:
+        timed = rows.with_watermark("ts", "1 second")
+        best = timed.key_by("user").window(ms.sliding(10, slide)).top("best", by="price")
+        best.sink("out", ms.sinks.memory())
+        best.late.sink("late.out", ms.sinks.memory())
+
+    found = testing.run(spark, build, end_of_input=True, rows=testing.batches(SCHEMA, *map(rows_of, lists)))
+    naive = Naive(10, slide, delay=1)
+    expected(naive, lists)
+    assert Counter(map(utc, found.rows("late.out"))) == late_rows(naive)
+    assert sum(epoch.late["best"] for epoch in found.epochs()) == naive.late.total() > 5
+    wanted = Counter[Any]()
+    for (user, start), prices in naive.kept.items():
+        best = max((price for price in prices if price is not None), default=None)
+        wanted[(user, best, *utc(bounds(start, 10)))] += prices.count(best)
+    assert Counter((row.user, row.price, *utc(row[-2:])) for row in found.rows("out")) == wanted
 
 
 def bounds(start: int, size: int) -> tuple[Any, Any]:

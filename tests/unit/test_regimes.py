@@ -113,7 +113,7 @@ def test_a_record_has_the_regimes_of_its_plan_and_none_that_is_past_for_all_grou
             Report(operator="sums", slot=slot, watermark=watermark, latest=seen, deferred=wait)
             for slot, seen, wait in ((0, latest, deferred), (1, None, None))
         ]
-        outcome = Outcome({"sums": [("path", report) for report in reports]}, [], {})
+        outcome = Outcome({"sums": [("path", report) for report in reports]}, [], {}, {})
         intent = Intent(epoch=5, version=2, clock=0, seed="")
         resolved = Resolved(plan, {}, {}, {"sums": keyed})
         return next_record(last, intent, (), outcome, resolved, 4, final=False).operators["sums"]

@@ -109,7 +109,7 @@ def test_every_epoch_gives_out_what_the_definition_says(
         assert updating.epoch(rows) == from_zero(changed)
     assert closing.epoch([], is_last=True) == from_zero(naive.epoch([], is_last=True)[0])
     assert updating.epoch([], is_last=True) == Counter()
-    assert closing.late == updating.late == naive.late
+    assert closing.late == updating.late == naive.late.total()
     for slot in (closing, updating):
         assert not any(slot.entries().values()), "nothing is kept of sessions that are closed"
 
@@ -140,7 +140,7 @@ def test_a_gap_that_is_changed_is_that_of_rows_to_come(
         assert updating.epoch(rows) == from_zero(changed)
     assert closing.epoch([], is_last=True) == from_zero(naive.epoch([], is_last=True)[0])
     assert updating.epoch([], is_last=True) == Counter()
-    assert closing.late == updating.late == naive.late
+    assert closing.late == updating.late == naive.late.total()
     for slot in (closing, updating):
         assert not any(slot.entries().values()), "nothing is kept of sessions that are closed"
 
@@ -151,7 +151,7 @@ def test_rows_that_come_with_the_end_of_the_input_are_in_time() -> None:
     last: list[Event] = [("ann", 1, 33.0), ("bob", 1, 5.0), ("cid", 1, 2.0)]
     for rows, is_last in ((first, False), ([("ann", 1, 31.0)], False), (last, True)):
         assert slot.epoch(rows, is_last=is_last) == from_zero(naive.epoch(rows, is_last=is_last)[0])
-    assert slot.late == naive.late == 2, "they were late in the epoch before"
+    assert slot.late == naive.late.total() == 2, "they were late in the epoch before"
     assert not any(slot.entries().values())
 
 

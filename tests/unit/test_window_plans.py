@@ -41,8 +41,15 @@ def test_a_plan_from_before_there_were_sessions_is_read() -> None:
     assert made(session(10)).spec == Session(10_000_000)
 
 
-def test_sessions_have_no_stream_of_late_rows() -> None:
+def test_late_rows_are_those_of_windows() -> None:
     late = p.Late(id="sums.late", inputs=("rows",), of="sums")
-    p.check(plan_of(msgspec.structs.replace(made(tumbling(10)), inputs=("rows",)), late))
-    with pytest.raises(PlanError, match="'sums' is a session window, and has no stream of late rows"):
-        p.check(plan_of(msgspec.structs.replace(made(session(10)), inputs=("rows",)), late))
+    for window in (tumbling(10), session(10)):
+        p.check(plan_of(msgspec.structs.replace(made(window), inputs=("rows",)), late))
+    with pytest.raises(PlanError, match="late rows of 'others', which has no windows of event time"):
+        p.check(plan_of(msgspec.structs.replace(late, of="others")))
+
+
+def test_windows_of_a_function_that_is_gone_are_refused() -> None:
+    rows = p.Windows(id="best.windows", inputs=("rows",), of="best", size=10, slide=10)
+    with pytest.raises(PlanError, match=r"'best\.windows' has the windows of 'best', which is not in this plan"):
+        p.check(plan_of(rows))
