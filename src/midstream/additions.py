@@ -40,10 +40,20 @@ def add_source(id: str, source: Callable[..., DataFrame]) -> Change:
 
 
 def branch(after: str, build: Callable[[Stream], object]) -> Change:
-    """Feed a new subtree from an operator of the running plan: `ms.branch("big", lambda big: big.sink(...))`."""
-    scratch = Flow("branch")
-    build(Stream(scratch, after))
-    added = scratch.plan().operators
-    if not added or scratch.sources:
-        raise PlanError(f"branch after {after!r}: add operators and sinks to the stream that is given, and no source")
-    return Change(f"branch after {after!r}", lambda plan: changes.extended(plan, after, added))
+    """Feed a new subtree from an operator of the running plan: `ms.branch("big", lambda big: big.sink(...))`.
+
+    It may read other operators of the plan too, such as `big.flow["small"]`. `build` is called when the change is
+    validated, with the plan of that moment.
+    """
+
+    def apply(plan: Plan) -> Plan:
+        flow = Flow.of(plan)
+        build(flow[after])
+        new = flow.plan()
+        if new.operators == plan.operators or flow.sources:
+            raise PlanError(
+                f"branch after {after!r}: add operators and sinks to the stream that is given, and no source"
+            )
+        return msgspec.structs.replace(plan, operators=new.operators)
+
+    return Change(f"branch after {after!r}", apply)

@@ -230,14 +230,6 @@ def tune(
     return Change(f"tune {', '.join(told)}", apply)
 
 
-def extended(plan: Plan, after: str, added: Sequence[AnyOperator]) -> Plan:
-    """Add operators that read `after`, or each other."""
-    plan[after]
-    for operator in added:
-        refuse_known(plan, operator.id)
-    return msgspec.structs.replace(plan, operators=(*plan.operators, *added))
-
-
 def become(new: Plan) -> Change:
     """Become another plan: the difference is worked out by operator id."""
 

@@ -44,11 +44,9 @@ def count_windows(
 ) -> Stream:
     """Add the operators; see `WindowedStream.aggregate`."""
     flow = rows.flow
-    if not flow.sources:
-        raise PlanError(f"window {id!r} must know the columns of its rows: write the whole flow, job.modify(new_flow)")
     if not aggregates:
         raise PlanError(f"aggregate {id!r} needs at least one, such as n=ms.count()")
-    resolved = worked_out(next(iter(flow.sources.values())).sparkSession, flow.plan())
+    resolved = worked_out(flow.session, flow.plan())
     types = {field.name: ddl(field.dataType) for field in resolved.schemas[rows.id]}
     for column in (*keys, *(spec.column for spec in aggregates.values() if spec.column)):
         if column not in types:

@@ -16,13 +16,13 @@ from midstream.errors import PlanError
 from midstream.functions import KeyedFunction
 from midstream.operators import Broadcast
 from midstream.plan import AggregateSpec, AnyOperator, Plan
-from midstream.sources.given import given
+from midstream.sources.given import given, session_at_hand
 from midstream.triggers import Trigger, every
 from midstream.windows import AnyWindow, CountWindow, Window
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from midstream.job import Job
     from midstream.joins import Between
@@ -43,6 +43,27 @@ class Flow:
         self.name = name
         self.sources: dict[str, DataFrame] = {}
         self._operators: list[AnyOperator] = []
+
+    @classmethod
+    def of(cls, plan: Plan) -> Flow:
+        """A flow that begins with the operators of a plan; it cannot be started, since it makes no sources."""
+        flow = cls(plan.name)
+        flow._operators = list(plan.operators)
+        return flow
+
+    def __getitem__(self, id: str) -> Stream:
+        """The output of an operator: `flow["counts"]`."""
+        plan = self.plan()
+        plan[id]
+        for windows in plan.of(p.Window, p.Windows):
+            if id == (windows.of if isinstance(windows, p.Windows) else windows.id):
+                return Windowed(self, id, windows.inputs[0])
+        return Stream(self, id)
+
+    @property
+    def session(self) -> SparkSession:
+        """The session of the sources."""
+        return next((frame.sparkSession for frame in self.sources.values()), None) or session_at_hand()
 
     def source(self, id: str, source: DataFrame | Callable[..., DataFrame]) -> Stream:
         """Add a source: any streaming DataFrame without stateful operators, or a function of the session giving one.

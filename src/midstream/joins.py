@@ -133,11 +133,6 @@ def _check(
         raise PlanError(f"join {id!r}: ttl= is for joins without within=; a bounded one forgets by the watermark")
     if ttl is not None and not micros(ttl):
         raise PlanError(f"join {id!r}: ttl= must be longer than nothing")
-    if not left.flow.sources:
-        raise PlanError(
-            f"join {id!r} must know the columns of both sides, and ms.branch sees one operator of the running plan "
-            "only: write the whole flow with the join in it, and say job.modify(new_flow)"
-        )
     if right.flow is not left.flow:
         raise PlanError(f"join {id!r}: both sides must be streams of one flow; {right.input!r} is of another")
     if any(operator.id == id for operator in left.flow.plan().operators):
@@ -161,7 +156,7 @@ def _schema(flow: Flow, input: str) -> tuple[StructType, str | None]:
     plan = flow.plan()
     above = {operator.id for operator in plan.upstream(input)}
     part = msgspec.structs.replace(plan, operators=tuple(o for o in plan.operators if o.id in above))
-    resolved = worked_out(next(iter(flow.sources.values())).sparkSession, part)
+    resolved = worked_out(flow.session, part)
     return resolved.schemas[input], resolved.event_times[input]
 
 

@@ -46,9 +46,7 @@ def top(
     if window is not None and not isinstance(window, Window):
         raise PlanError(f"top {id!r} needs ms.tumbling(...) or ms.sliding(...); the rows of other windows are not kept")
     flow = rows.flow
-    if not flow.sources:
-        raise PlanError(f"top {id!r} must know the columns of its rows: write the whole flow, and job.modify(new_flow)")
-    resolved = worked_out(next(iter(flow.sources.values())).sparkSession, flow.plan())
+    resolved = worked_out(flow.session, flow.plan())
     schema, time = resolved.schemas[rows.id], resolved.event_times[rows.id]
     for column in (by, *keys):
         if column not in schema.names:

@@ -99,7 +99,7 @@ def start(
     require_java()
     if not flow.sources:
         raise PlanError(f"flow {flow.name!r} has no source; add one with flow.source(id, streaming_dataframe)")
-    spark = next(iter(flow.sources.values())).sparkSession
+    spark = flow.session
     _use_this_python(spark)
     resolve(spark, flow.plan())
     if groups is not None and not 1 <= groups <= MAX_GROUPS:

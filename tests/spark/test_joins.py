@@ -296,14 +296,12 @@ def test_a_join_that_cannot_be_is_refused_when_it_is_written(
     assert len(flow.plan().operators) == 2, "nothing is left of it"
 
 
-def test_columns_of_one_name_a_stream_of_another_flow_and_a_branch_are_refused(flow: ms.Flow) -> None:
+def test_columns_of_one_name_and_a_stream_of_another_flow_are_refused(flow: ms.Flow) -> None:
     orders = ms.Stream(flow, "orders")
     with pytest.raises(ms.PlanError, match="two columns named 'region': rename"):
         orders.key_by("customer").join("j", orders.key_by("customer"))
     with pytest.raises(ms.PlanError, match="streams of one flow; 'payments' is of another"):
         orders.key_by("customer").join("j", ms.Stream(ms.Flow("other"), "payments").key_by("payer"))
-    with pytest.raises(ms.PlanError, match=r"ms.branch sees one operator.*job.modify\(new_flow\)"):
-        ms.branch("orders", lambda stream: stream.key_by("customer").join("j", stream.key_by("customer")))
 
 
 def test_empty_spans_are_refused() -> None:

@@ -101,6 +101,9 @@ def test_a_change_rewires_just_what_it_says(
         ([ms.remove("all")], "'all' reads 'big', 'right' and is read by 'sums'"),
         ([ms.remove_sink("big")], "'big' is a transform, not a sink"),
         ([ms.add_sink("big", ms.sinks.memory(), after="left")], "the id 'big' is used already"),
+        ([ms.branch("big", lambda big: None)], "add operators and sinks"),
+        ([ms.branch("big", lambda big: big.transform("sums", small))], "the id 'sums' is used twice"),
+        ([ms.branch("none", lambda none: none.sink("more", ms.sinks.memory()))], "no operator 'none'"),
     ],
 )
 def test_a_change_that_makes_no_sense_is_refused(steps: list[changes.Change], message: str) -> None:
@@ -115,7 +118,6 @@ def test_a_change_that_makes_no_sense_is_refused(steps: list[changes.Change], me
         (lambda: ms.insert("new", small, after="big", before="all"), "say one of"),
         (lambda: ms.insert("new", Keep(), after="big"), "Keep is not an operator"),
         (lambda: ms.insert("new", operators.sink(ms.sinks.memory()), after="big"), "ms.add_sink"),
-        (lambda: ms.branch("big", lambda big: None), "add operators and sinks"),
         (lambda: ms.add_sink("new", print, after="big"), "must be one of ms.sinks"),
     ],
 )

@@ -27,7 +27,7 @@ def given(id: str, source: DataFrame | Callable[..., DataFrame]) -> tuple[Source
     made_by = None
     if callable(source):
         made_by = code.capture(source, what=f"the function of source {id!r}", shipped=True)
-        frame = made(id, made_by, _session(id))
+        frame = made(id, made_by, session_at_hand())
     else:
         frame = _checked(id, source)
     schema = ", ".join(
@@ -72,7 +72,8 @@ def _checked(id: str, frame: Any) -> DataFrame:
     return frame  # type: ignore[no-any-return]
 
 
-def _session(id: str) -> SparkSession:
+def session_at_hand() -> SparkSession:
+    """The session of this thread, or else of this process."""
     if SparkContext._active_spark_context is None:
-        raise PlanError(f"there is no Spark session yet to make source {id!r} with; make one first")
+        raise PlanError("there is no Spark session yet to make the source with; make one first")
     return SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()  # a new thread has no active one
