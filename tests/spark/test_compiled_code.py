@@ -27,6 +27,20 @@ def windows(rows: ms.Stream) -> ms.Stream:
     return counts
 
 
+def best(rows: ms.Stream) -> ms.Stream:
+    timed = rows.with_watermark("at", "1 second", ahead="1 day")
+    found = timed.window(ms.sliding("10 seconds", "5 seconds")).top("best", by="key")
+    found.late.sink("late", ms.sinks.noop())
+    return found
+
+
+def sessions(rows: ms.Stream) -> ms.Stream:
+    timed = rows.with_watermark("at", "1 second", ahead="1 day")
+    found = timed.key_by("key").window(ms.session("3 seconds")).aggregate("visits", n=ms.count())
+    found.late.sink("late", ms.sinks.noop())
+    return found
+
+
 def first_and_last(rows: ms.Stream) -> ms.Stream:
     return rows.key_by("key").aggregate("ends", first=ms.first("at"), last=ms.last("at"))
 
@@ -38,7 +52,7 @@ def joined(rows: ms.Stream) -> ms.Stream:
     return timed.key_by("key").join("pairs", right, within=ms.between("0 s", "1 s"))
 
 
-@pytest.mark.parametrize("build", [windows, first_and_last, joined])
+@pytest.mark.parametrize("build", [windows, best, sessions, first_and_last, joined])
 def test_later_epochs_are_run_by_code_that_is_compiled_already(
     spark: SparkSession, build: Callable[[ms.Stream], ms.Stream]
 ) -> None:
