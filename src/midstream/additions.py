@@ -42,13 +42,13 @@ def add_source(id: str, source: Callable[..., DataFrame]) -> Change:
 def branch(after: str, build: Callable[[Stream], object]) -> Change:
     """Feed a new subtree from an operator of the running plan: `ms.branch("big", lambda big: big.sink(...))`.
 
-    It may read other operators of the plan too, such as `big.flow["small"]`. `build` is called when the change is
-    validated, with the plan of that moment.
+    It may read other operators of the plan too, such as `big.flow.stream("small")`. `build` is called when the change
+    is validated, with the plan of that moment.
     """
 
     def apply(plan: Plan) -> Plan:
         flow = Flow.of(plan)
-        build(flow[after])
+        build(flow.stream(after))
         new = flow.plan()
         if new.operators == plan.operators or flow.sources:
             raise PlanError(

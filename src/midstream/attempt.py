@@ -145,8 +145,12 @@ class Attempt:
 
     def _late(self, flow: Dataflow) -> dict[str, int]:
         """How many rows the windows of keyed functions did not take."""
-        counts = {id: _observed(observation) for id, observation in flow.late.items()}
-        return {id: 0 if count is _PRUNED else count for id, count in counts.items()}
+        counts: dict[str, int] = {}
+        for id, observation in flow.late.items():
+            windows, seen = self.resolved.plan[id], _observed(observation)
+            assert isinstance(windows, p.Spread)
+            counts[windows.of] = flow.count_late(windows) if seen is _PRUNED else seen
+        return counts
 
 
 _PRUNED = object()

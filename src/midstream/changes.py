@@ -22,7 +22,7 @@ from midstream.migration.wish import Wish
 from midstream.plan import AnyOperator, Plan
 from midstream.succession import difference
 
-_OPERATORS = (p.Transform, p.MapArrow, p.Watermark, p.Union, p.Process, p.Aggregate, p.Windows, p.Late, p.Sink)
+_OPERATORS = (p.Transform, p.MapArrow, p.Watermark, p.Union, p.Process, p.Aggregate, p.Late, p.Sink)
 
 
 @dataclass(frozen=True, slots=True)

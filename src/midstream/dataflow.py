@@ -73,7 +73,7 @@ class Dataflow:
     clock: int = 0  # of the epoch
     execution: Callable[[], Any] = lambda: None  # what Spark has planned for the batch, if it has
     observations: dict[str, Observation] = field(default_factory=dict)  # watermark operator -> greatest event time
-    late: dict[str, Observation] = field(default_factory=dict)  # keyed function -> rows that its windows do not take
+    late: dict[str, Observation] = field(default_factory=dict)  # spread -> rows that no window takes
     _frames: dict[str, DataFrame] = field(default_factory=dict)
     _raw: dict[str, DataFrame] = field(default_factory=dict)  # sessions and late rows -> what their task gives
     _persisted: list[DataFrame] = field(default_factory=list)
@@ -136,7 +136,7 @@ class Dataflow:
         query = self._query(operator)
         if query is not None:
             return self.spark.sql(query)
-        if isinstance(operator, p.Windows):
+        if isinstance(operator, p.Spread):
             return self._spread(operator)
         if self._gives_late(operator):
             names = map(quote, self.resolved.schemas[operator.id].names)
@@ -181,13 +181,17 @@ class Dataflow:
         """Whether somebody asks for the event times; observing them costs time for every row."""
         return any(operator.id in keyed.watermarks for keyed in self.resolved.keyed.values())
 
-    def _spread(self, windows: p.Windows) -> DataFrame:
+    def _spread(self, windows: p.Spread) -> DataFrame:
         """Each row once for every window that takes it; those that none takes are counted."""
         is_taken, (starts, *bounds) = self._sql.is_taken(windows), self._sql.spread(windows)
-        self.late[windows.of] = Observation()
+        self.late[windows.id] = Observation()
         rows = self.frame(windows.inputs[0])
-        rows = rows.observe(self.late[windows.of], F.expr(f"count_if(not {is_taken})").alias(SEEN))
+        rows = rows.observe(self.late[windows.id], F.expr(self._sql.count_late(windows)).alias(SEEN))
         return rows.where(is_taken).selectExpr("*", starts).selectExpr("* except (_start)", *bounds)
+
+    def count_late(self, windows: p.Spread) -> int:
+        """Count the rows that no window takes, where that was not observed."""
+        return int(self.frame(windows.inputs[0]).selectExpr(self._sql.count_late(windows)).collect()[0][0])
 
     def _sessions(self, window: p.Window) -> DataFrame:
         """Sessions, and in a column of their own the rows that are late, where somebody reads these."""
@@ -206,7 +210,7 @@ class Dataflow:
 
     def _gives_late(self, operator: Any) -> TypeGuard[p.Window]:
         """Whether these are sessions whose late rows somebody reads: only their task knows which these are."""
-        is_session = isinstance(operator, p.Window) and operator.gap > 0
+        is_session = isinstance(operator, p.Window) and operator.is_session
         return is_session and any(late.of == operator.id for late in self.resolved.plan.of(p.Late))
 
     def _is_read_once(self, id: str) -> bool:
@@ -242,7 +246,7 @@ class Dataflow:
         told = ""  # what every group gets
         if isinstance(operator, p.Aggregate):
             assert keyed.compiled is not None
-            is_session, gives_late = isinstance(operator, p.Window) and operator.gap > 0, self._gives_late(operator)
+            is_session = isinstance(operator, p.Window) and operator.is_session
             combine = (run.combine and not is_session) or not keyed.compiled.liftable  # few rows have one key and time
             columns = accumulators(keyed.compiled, combine)
             common |= {"compiled": keyed.compiled, "combined": combine}
@@ -255,11 +259,9 @@ class Dataflow:
                 common |= {"lateness": operator.lateness, "updates": operator.emit == "update"}
                 spec = operator.spec
                 if isinstance(spec, Session):
-                    if gives_late:
-                        whole = f"struct({', '.join(quote(field.name) for field in keyed.input)})"
-                        columns[WHOLE] = f"collect_list({whole})" if combine else f"array({whole})"
-                        fields = [StructField(field.name, field.dataType) for field in schema]
-                        schema = StructType([*fields, StructField(WHOLE, ArrayType(keyed.input))])
+                    if gives_late := self._gives_late(operator):
+                        columns[WHOLE] = _whole(keyed.input, combine)
+                        schema = _beside_late(schema, keyed.input)
                         common["schema"] = _serialised(arrow_schema(schema))
                     task = SessionTask(**common, gives_late=gives_late)
                 else:
@@ -361,6 +363,18 @@ def accumulators(compiled: Compiled, combine: bool) -> dict[str, str]:
     if combine:
         return {"_rows": "count(1)"} | {a.name: a.combine for a in compiled.accumulators}
     return {a.name: a.lift for a in compiled.accumulators if a.lift}
+
+
+def _whole(rows: StructType, combine: bool) -> str:
+    """All columns of a row, or of all rows that the JVM folds into one, as a list."""
+    row = f"struct({', '.join(quote(field.name) for field in rows)})"
+    return f"collect_list({row})" if combine else f"array({row})"
+
+
+def _beside_late(sessions: StructType, rows: StructType) -> StructType:
+    """The columns of sessions and late rows together: whatever is of the other kind is null."""
+    fields = [StructField(field.name, field.dataType) for field in sessions]
+    return StructType([*fields, StructField(WHOLE, ArrayType(rows))])
 
 
 def _columns_in_order(schema: StructType, event_time: str | None, order_by: tuple[str, ...]) -> dict[str, str]:

@@ -333,7 +333,7 @@ class Engine:
         return Attempt(
             resolved, batch, intent.epoch, self.job, self.journal.storage, tags(self.feeds), keyed, self.listener,
             self.follower.witness if self.follower is not None else None, intent.clock,
-            lambda: execution_of(self.spark, self.query_name),
+            lambda: None if final else execution_of(self.spark, self.query_name),
         )  # fmt: skip
 
     def configure(self, session: SparkSession, resolved: Resolved) -> None:
@@ -349,7 +349,9 @@ class Engine:
             self._configured = configured
 
     def _publish(self, commit: Commit) -> None:
-        sinks = {o.id: code.load(o.code) for o in self.plan_of(commit.version).plan.of(p.Sink)}
+        known = self._plans.get(commit.version)  # one that is of an older code may not fit together any more
+        plan = known.plan if known is not None else self.journal.plan(commit.version)
+        sinks = {operator.id: code.load(operator.code) for operator in plan.of(p.Sink)}
         for staged in commit.sinks:
             if staged.sink in sinks:
                 sinks[staged.sink].publish(staged, self.spark)

@@ -51,14 +51,12 @@ class Flow:
         flow._operators = list(plan.operators)
         return flow
 
-    def __getitem__(self, id: str) -> Stream:
-        """The output of an operator: `flow["counts"]`."""
+    def stream(self, id: str) -> Stream:
+        """The output of an operator that is there already: `flow.stream("counts")`."""
         plan = self.plan()
         plan[id]
-        for windows in plan.of(p.Window, p.Windows):
-            if id == (windows.of if isinstance(windows, p.Windows) else windows.id):
-                return Windowed(self, id, windows.inputs[0])
-        return Stream(self, id)
+        found = [windows for windows in plan.of(p.Window, p.Spread) if windows.of == id]
+        return Windowed(self, id, found[0].inputs[0]) if found else Stream(self, id)
 
     @property
     def session(self) -> SparkSession:

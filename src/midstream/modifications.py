@@ -154,6 +154,8 @@ class Modifications:
     # --- the thread ---
 
     def _work(self) -> None:
+        spark = self.engine.spark
+        spark._jvm.SparkSession.setActiveSession(spark._jsparkSession)  # type: ignore[union-attr]  # of this thread
         while True:
             with self._wake:
                 self._wake.wait_for(lambda: self._queue or self._closed)

@@ -1,4 +1,4 @@
-"""Transforms whose meaning would silently become "per epoch": which nodes of Spark's plan make one, and what to use."""
+"""Nodes of Spark's plans that a transform or a source must not hold, since they would be per epoch or keep state."""
 
 from __future__ import annotations
 

@@ -135,12 +135,22 @@ class Window(Aggregate, frozen=True, kw_only=True, tag="window"):
     punctuation: str = ""  # SQL: a row for which it holds ends the window of its key that it is in
 
     @property
+    def of(self) -> str:
+        """The operator whose watermark counts: itself."""
+        return self.id
+
+    @property
+    def is_session(self) -> bool:
+        """Whether windows last as long as rows follow each other."""
+        return self.gap > 0
+
+    @property
     def spec(self) -> windows.AnyWindow:
         """Where the windows begin and end."""
         return windows.Session(self.gap) if self.gap else windows.Window(self.size, self.slide)
 
 
-class Windows(Operator, frozen=True, kw_only=True, tag="windows"):
+class Spread(Operator, frozen=True, kw_only=True, tag="spread"):
     """Each row once for every window that takes it, with the window's bounds, for a keyed function."""
 
     of: str  # the keyed function, whose watermark counts
@@ -172,7 +182,7 @@ class Tuning(msgspec.Struct, frozen=True, kw_only=True):
     standbys: int | None = None
 
 
-AnyOperator = Source | Transform | MapArrow | Union | Watermark | Process | Aggregate | Window | Windows | Late | Sink
+AnyOperator = Source | Transform | MapArrow | Union | Watermark | Process | Aggregate | Window | Spread | Late | Sink
 Keyed = Process | Aggregate
 
 
@@ -263,8 +273,10 @@ def check(plan: Plan) -> None:
                 raise PlanError(f"operator {operator.id!r} reads {wanted!r}, which is not defined before it")
         if isinstance(operator, Late):
             windows_of(plan, operator)
-        if isinstance(operator, Windows) and not any(operator.of == keyed.id for keyed in plan.of(Process)):
-            raise PlanError(f"{operator.id!r} has the windows of {operator.of!r}, which is not in this plan")
+        if isinstance(operator, Spread) and not any(operator.of == keyed.id for keyed in plan.of(Process)):
+            raise PlanError(
+                f"{operator.id!r} has the windows of {operator.of!r}, which is not in this plan: remove both together"
+            )
         seen.add(operator.id)
     if not plan.of(Source):
         raise PlanError(f"flow {plan.name!r} has no source; add one with flow.source(id, streaming_dataframe)")
@@ -272,10 +284,10 @@ def check(plan: Plan) -> None:
         raise PlanError(f"flow {plan.name!r} has neither a sink nor a keyed operator: it would compute nothing")
 
 
-def windows_of(plan: Plan, late: Late) -> Window | Windows:
+def windows_of(plan: Plan, late: Late) -> Window | Spread:
     """The windows whose late rows these are; refuses those of what has none."""
-    for operator in plan.of(Window, Windows):
-        if late.of == (operator.of if isinstance(operator, Windows) else operator.id):
-            found: Window | Windows = operator
+    for operator in plan.of(Window, Spread):
+        if operator.of == late.of:
+            found: Window | Spread = operator
             return found
     raise PlanError(f"{late.id!r} are the late rows of {late.of!r}, which has no windows of event time in this plan")

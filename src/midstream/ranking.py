@@ -18,7 +18,7 @@ from midstream.aggregates import quote
 from midstream.ddl import ddl
 from midstream.errors import PlanError
 from midstream.functions import Context, KeyedFunction, StateDeclaration, Timer, list_of
-from midstream.plan import Windows
+from midstream.plan import Spread
 from midstream.resolve import worked_out
 from midstream.windows import BOUNDS, AnyWindow, CountWindow, Window
 
@@ -60,7 +60,7 @@ def top(
     types = {field.name: ddl(field.dataType) for field in schema}
     if window is not None:
         types |= dict.fromkeys(BOUNDS, "timestamp")
-        rows = rows._then(Windows(id=f"{id}.windows", of=id, size=window.size, slide=window.slide))
+        rows = rows._then(Spread(id=f"{id}.windows", of=id, size=window.size, slide=window.slide))
     made = rows.transform(f"{id}.rows", Leading(n, by, (*keys, *BOUNDS)), per_epoch=True)
     kept = f"struct<{', '.join(f'{quote(name)}: {type}' for name, type in types.items())}>"
     function = Top(n, list(types).index(by), ties, kept)

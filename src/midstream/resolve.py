@@ -27,7 +27,7 @@ from pyspark.sql.types import (
 
 from midstream import code
 from midstream import plan as p
-from midstream.aggregates import CLOSES, START, Compiled, compile_aggregates, quote, with_end
+from midstream.aggregates import CLOSES, START, WHOLE, Compiled, compile_aggregates, quote, with_end
 from midstream.errors import MidstreamError, PlanError
 from midstream.join_rules import Join
 from midstream.per_epoch import INSTEAD, reads_and_offends
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LATE_REASON = "late_reason"
-_TAKEN = ("_slot", "_group", "_order", "_tie", "_rows", "_epoch", "_broadcast", PANE, START, CLOSES)
+_TAKEN = ("_slot", "_group", "_order", "_tie", "_rows", "_epoch", "_broadcast", PANE, START, CLOSES, WHOLE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,10 +128,13 @@ def _output(
         return _united(operator, inputs)
     if isinstance(operator, p.Watermark):
         return _watermarked(spark, operator, inputs[0])
-    if isinstance(operator, p.Windows):
+    if isinstance(operator, p.Spread):
         return StructType([*inputs[0], *(StructField(name, TimestampType()) for name in BOUNDS)])
     if isinstance(operator, p.Late):
-        return StructType([*inputs[0], StructField(LATE_REASON, StringType())])
+        windows = p.windows_of(found.plan, operator)
+        is_session = isinstance(windows, p.Window) and windows.is_session  # its task gives the rows that it gets
+        rows = found.schemas[windows.inputs[0]] if is_session else inputs[0]
+        return StructType([*rows, StructField(LATE_REASON, StringType())])
     if isinstance(operator, (p.Process, p.Aggregate)):
         keyed = _keyed(spark, operator, inputs[0], time, found)
         found.keyed[operator.id] = keyed

@@ -30,9 +30,9 @@ class WindowSql:
 
         A row is its own start of a session: whether it is late, its task knows.
         """
-        time = pane = self._time(window.id)
+        time = pane = self._time(window)
         if not isinstance(window.spec, Session):
-            passed = self._passed(window.id, window)
+            passed = self._passed(window)
             pane = pane_sql(self.regimes(window), time, None if passed is None else varying(passed, time))
         limit = ahead(self.resolved, window.id, self.clock)
         return f"({pane})" if limit is None else f"if({time} <= {varying(limit, time)}, {pane}, null)"
@@ -42,14 +42,18 @@ class WindowSql:
         assert isinstance(window.spec, Window)
         return self.keyed[window.id].regimes or (Regime(window.spec),)
 
-    def is_taken(self, windows: p.Windows) -> str:
+    def is_taken(self, windows: p.Spread) -> str:
         """Whether one of the windows takes a row."""
         first, last = self._starts(windows)
-        limit, time = ahead(self.resolved, windows.of, self.clock), self._time(windows.of)
+        limit, time = ahead(self.resolved, windows.of, self.clock), self._time(windows)
         near = "" if limit is None else f" and {time} <= {varying(limit, time)}"
         return f"coalesce({first} <= {last}{near}, false)"
 
-    def spread(self, windows: p.Windows) -> list[str]:
+    def count_late(self, windows: p.Spread) -> str:
+        """How many rows none of the windows takes."""
+        return f"count_if(not {self.is_taken(windows)})"
+
+    def spread(self, windows: p.Spread) -> list[str]:
         """The columns of a row that is taken, once for each of its windows, with the bounds."""
         first, last = self._starts(windows)
         begin, end = (f"timestamp_micros(_start{more})" for more in ("", f" + {windows.size}L"))
@@ -59,37 +63,37 @@ class WindowSql:
     def late(self, late: p.Late, table: str) -> str:
         """The rows that no window takes, and why, as a query; of sessions `table` has no others."""
         windows = p.windows_of(self.resolved.plan, late)
-        time, limit = self._time(late.of), ahead(self.resolved, late.of, self.clock)
+        time, limit = self._time(windows), ahead(self.resolved, late.of, self.clock)
         too_far = f"when {time} > {varying(limit, time)} then 'too far ahead' " if limit is not None else ""
         reason = f"case when {time} is null then 'no event time' {too_far}else 'late' end"
-        if isinstance(windows, p.Windows):
+        if isinstance(windows, p.Spread):
             condition = f"not {self.is_taken(windows)}"
         else:
             condition = "true" if windows.gap else f"{self.pane(windows)} is null"
         return f"select *, {reason} as {LATE_REASON} from {table} where {condition}"
 
-    def _starts(self, windows: p.Windows) -> tuple[str, str]:
+    def _starts(self, windows: p.Spread) -> tuple[str, str]:
         """Of the windows that a row is in and that are open, when the first and the last begin."""
-        size, slide, time = windows.size, windows.slide, self._time(windows.of)
+        size, slide, time = windows.size, windows.slide, self._time(windows)
         first = f"{time} - {size}L - pmod({time} - {size}L, {slide}L) + {slide}L"
-        passed = self._passed(windows.of, windows)
+        passed = self._passed(windows)
         if passed is not None:
             opened = passed - size
             first = f"greatest({first}, {varying(opened - opened % slide + slide, time)})"
         return first, f"{time} - pmod({time}, {slide}L)"
 
-    def _time(self, id: str) -> str:
-        return f"unix_micros({quote(str(self.resolved.keyed[id].event_time))})"
+    def _time(self, windows: p.Window | p.Spread) -> str:
+        return f"unix_micros({quote(str(self.resolved.event_times[windows.inputs[0]]))})"
 
-    def _passed(self, id: str, windows: p.Window | p.Windows) -> int | None:
+    def _passed(self, windows: p.Window | p.Spread) -> int | None:
         """Up to where windows take no more rows."""
-        epoch = self.keyed[id].epoch
+        epoch = self.keyed[windows.of].epoch
         passed = epoch.watermark
         if passed is not None and (passed >= END_OF_TIME or self.is_of_windows(windows)):
             passed = epoch.before  # rows that this epoch makes come before its watermark
         lateness = windows.lateness if isinstance(windows, p.Window) else 0
         return None if passed is None else passed - lateness
 
-    def is_of_windows(self, windows: p.Window | p.Windows) -> bool:
+    def is_of_windows(self, windows: p.Window | p.Spread) -> bool:
         """Whether the rows of a window are windows that close in this epoch."""
         return any(isinstance(above, p.Window) for above in self.resolved.plan.upstream(windows.inputs[0]))

@@ -20,7 +20,7 @@ from midstream.journal import Journal
 from midstream.nexmark import generator
 from midstream.nexmark.generator import Config
 from midstream.nexmark.queries import QUERIES
-from midstream.nexmark.running import Run
+from midstream.nexmark.running import ABOUT, Run
 from midstream.storage import Storage
 from tests.slow import slow
 
@@ -136,7 +136,15 @@ def test_a_query_that_is_rescaled_and_replaced_and_then_killed_gives_the_same(
 def test_a_checkpoint_of_another_run_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     run = one("q2", tmp_path, events=100)
     run.start(spark).await_termination()
-    others = [replace(run, query="q1"), replace(run, config=replace(run.config, seed=7)), replace(run, slots=3)]
-    for other, name in zip(others, ("query q2, not q1", "seed 1, not 7", "slots 0, not 3"), strict=True):
-        with pytest.raises(ms.PlanError, match=f"is the checkpoint of a run with {name}"):
+    others = {
+        "query q2, not q1": replace(run, query="q1"),
+        "seed 1, not 7": replace(run, config=replace(run.config, seed=7)),
+        "slots 0, not 3": replace(run, slots=3),
+        f"out {run.out}, not {tmp_path}": replace(run, out=tmp_path),
+    }
+    for message, other in others.items():
+        with pytest.raises(ms.PlanError, match=f"is the checkpoint of a run with {message}"):
             other.start(spark)
+    (run.checkpoint / ABOUT).unlink()
+    with pytest.raises(ms.PlanError, match="does not say which run it is of"):
+        run.start(spark)

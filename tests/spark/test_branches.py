@@ -30,7 +30,7 @@ def test_a_branch_joins_ranks_and_counts_from_its_cut_on(spark: SparkSession) ->
 
     def more(timed: ms.Stream) -> None:
         keyed = timed.key_by("auction")
-        keyed.join("named", timed.flow["items"].key_by("id")).sink("named.out", out["named"])
+        keyed.join("named", timed.flow.stream("items").key_by("id")).sink("named.out", out["named"])
         best = timed.window(ms.tumbling(10)).top("best", by="price")
         best.sink("best.out", out["best"])
         best.late.sink("best.late.out", out["best.late"])
@@ -65,9 +65,28 @@ def test_a_branch_joins_ranks_and_counts_from_its_cut_on(spark: SparkSession) ->
 def test_a_branch_that_does_not_fit_is_rejected_and_the_job_goes_on(spark: SparkSession) -> None:
     with Live(spark, build, **SCHEMAS) as live:
         change = live.job.modify(
-            ms.branch("timed", lambda timed: timed.key_by("auction").join("j", timed.flow["items"].key_by("name")))
+            ms.branch(
+                "timed", lambda timed: timed.key_by("auction").join("j", timed.flow.stream("items").key_by("name"))
+            )
         )
         assert not change.reached(ms.Phase.COMPLETED, 120)
         assert change.phase is ms.Phase.REJECTED
         assert "the keys differ: auction bigint on the left" in change.error
         live.feed("bids", [(1, 5, at(2))])
+
+
+def test_a_branch_is_built_with_the_session_of_the_job(spark: SparkSession) -> None:
+    other, out = spark.newSession(), ms.sinks.memory()
+    other.range(3).selectExpr("id", "id * 10 as rate").createOrReplaceTempView("rates_of_the_job")
+
+    def rated(flow: ms.Flow, bids: ms.Stream, items: ms.Stream) -> None:
+        items.transform("rated", lambda df: df.join(other.table("rates_of_the_job"), "id")).sink("all", ms.sinks.noop())
+        bids.sink("known", ms.sinks.noop())
+
+    def pairs(rated: ms.Stream) -> None:
+        rated.key_by("id").window(ms.count_window(2)).aggregate("pairs", total=ms.sum("rate")).sink("out", out)
+
+    with Live(other, rated, **SCHEMAS) as live:
+        live.modify(ms.branch("rated", pairs))
+        live.feed("items", [(1, "lamp"), (1, "chair")])
+    assert list(map(tuple, out.rows())) == [(1, 0, 20)]

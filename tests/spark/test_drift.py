@@ -45,6 +45,22 @@ def test_a_changed_flow_is_drift_and_the_user_decides(spark: SparkSession, tmp_p
     assert run(50) == []
 
 
+def test_a_plan_that_does_not_fit_together_any_more_is_left_behind(spark: SparkSession, tmp_path: Path) -> None:
+    def run(epochs: int, function: Any, **options: Any) -> list[Any]:
+        flow, out = ms.Flow("drift"), ms.sinks.memory()
+        frame = testing.source(spark, str(tmp_path / "input"), SCHEMA, [[(1, 10)]] * epochs)
+        rows = flow.source("rows", frame).transform("named", function)
+        rows.key_by("k").aggregate("sums", total=ms.sum("v")).sink("out", out)
+        options |= {"trigger": ms.available_now(), "cache": tmp_path / "cache"}
+        flow.start(tmp_path / "checkpoint", **options).await_termination()
+        return [row.total for row in out.rows()]
+
+    spark.range(5).selectExpr("id as k").createOrReplaceTempView("known_for_a_while")
+    assert run(1, lambda df: df.join(df.sparkSession.table("known_for_a_while"), "k")) == [10]
+    spark.catalog.dropTempView("known_for_a_while")
+    assert run(2, lambda df: df.where("v > 0"), on_drift="apply") == [20]
+
+
 class Fails(ms.KeyedFunction):
     total = ms.value("long", default=0)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +27,11 @@ def flow_over(spark: SparkSession, directory: Path, out: Any, partition_by: str)
     return flow
 
 
-def groups_of(checkpoint: Path) -> int:
+def groups_of(checkpoint: Path, id: str = "sums") -> int:
     """How many groups have state."""
     last = Journal(Storage(str(checkpoint))).newest_commit()
     assert last is not None
-    return sum(changed is not None for changed in last.operators["sums"].changed)
+    return sum(changed is not None for changed in last.operators[id].changed)
 
 
 def test_keys_of_one_partition_are_in_one_group(spark: SparkSession, tmp_path: Path) -> None:
@@ -46,6 +47,18 @@ def test_keys_of_one_partition_are_in_one_group(spark: SparkSession, tmp_path: P
         assert last == totals
         assert len(out.rows()) == 2 * len(ROWS)
         assert abs(groups_of(checkpoint) - groups) <= (12 if groups > 50 else 1), partition_by
+
+
+def test_tops_and_windows_by_count_keep_to_it(spark: SparkSession, tmp_path: Path) -> None:
+    def build(flow: ms.Flow, rows: ms.Stream) -> None:
+        keyed = rows.with_watermark("at", 0).key_by("city", "street", partition_by="city")
+        keyed.window(ms.count_window(2)).aggregate("pairs", n=ms.count()).sink("pairs.out", ms.sinks.memory())
+        keyed.window(ms.tumbling(10)).top("best", by="v").sink("best.out", ms.sinks.memory())
+
+    timed = [(*row, datetime(2026, 1, 1)) for row in ROWS]
+    rows = testing.batches(f"{SCHEMA}, at timestamp", timed)
+    testing.run(spark, build, checkpoint=str(tmp_path / "job"), rows=rows)
+    assert {groups_of(tmp_path / "job", id) for id in ("pairs", "best")} == {4}
 
 
 def test_another_partitioning_is_refused_but_for_a_savepoint(spark: SparkSession, tmp_path: Path) -> None:

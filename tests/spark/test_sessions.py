@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 import midstream as ms
 from midstream import testing
+from midstream.live import Live
 from tests.windowing import SCHEMA, NaiveSessions, cut, expected, late_rows, rows_of, some_events, utc
 
 AGGREGATES = {"n": ms.count(), "total": ms.sum("price"), "best": ms.max("price")}
@@ -111,3 +112,21 @@ def test_sessions_of_windows_take_them_by_their_end(spark: SparkSession) -> None
     naive = NaiveSessions(4)
     closed = naive.epoch(whole)[0] + naive.epoch([], is_last=True)[0]
     assert Counter(map(utc, found.rows("out"))) == Counter(row[:4] for row in closed.elements())
+
+
+def test_late_rows_have_the_columns_that_sessions_get(spark: SparkSession) -> None:
+    out = ms.sinks.memory()
+
+    def build(flow: ms.Flow, rows: ms.Stream) -> None:
+        visits = rows.with_watermark("ts", 0).key_by("user").window(ms.session(2)).aggregate("visits", n=ms.count())
+        visits.sink("visits.out", ms.sinks.noop())
+        visits.late.transform("seen", lambda df: df.select("*")).sink("late.out", out)
+
+    with Live(spark, build, rows=SCHEMA) as live:
+        fewer = ms.insert("fewer", lambda df: df.drop("price"), before="visits")
+        with pytest.raises(ms.ModificationError, match=r"sink 'late\.out' gets rows of struct<user.*and would get"):
+            live.modify(fewer)
+        live.modify(ms.insert("twice", lambda df: df.selectExpr("user", "2 * price as price", "ts"), before="visits"))
+        live.feed("rows", rows_of([("ann", 1, 10.0)]))
+        live.feed("rows", rows_of([("bob", 4, 3.0)]))
+    assert [(row.user, row.price, row.late_reason) for row in out.rows()] == [("bob", 8, "late")]

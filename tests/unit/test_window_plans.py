@@ -50,6 +50,6 @@ def test_late_rows_are_those_of_windows() -> None:
 
 
 def test_windows_of_a_function_that_is_gone_are_refused() -> None:
-    rows = p.Windows(id="best.windows", inputs=("rows",), of="best", size=10, slide=10)
+    rows = p.Spread(id="best.windows", inputs=("rows",), of="best", size=10, slide=10)
     with pytest.raises(PlanError, match=r"'best\.windows' has the windows of 'best', which is not in this plan"):
         p.check(plan_of(rows))

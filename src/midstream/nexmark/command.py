@@ -73,12 +73,17 @@ def run(run: Run, modify: Path | None) -> None:
                 epochs.append(event)
                 line.update(f"epoch {event.epoch} of {run.epochs}")
                 is_known.wait()
-                if steps := changes(event.epoch):
-                    jobs[0].modify(*steps).reached(ms.Phase.ARMED)  # before the next epoch
+                if jobs and (steps := changes(event.epoch)):
+                    is_next = all(earlier.phase.is_final for earlier in jobs[0].modifications)
+                    modification = jobs[0].modify(*steps)
+                    if is_next:  # else it waits for the next epochs itself
+                        modification.reached(ms.Phase.ARMED)
 
-        with run.start(spark, listen) as job:
-            jobs.append(job)
+        try:
+            jobs.append(run.start(spark, listen))
+        finally:
             is_known.set()
+        with jobs[0] as job:
             job.await_termination()
         for modification in job.modifications:
             print(f"{modification.phase.value}: {modification}")

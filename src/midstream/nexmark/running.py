@@ -84,10 +84,13 @@ class Run:
 
     def _claim(self) -> None:
         """Write down what is run with this checkpoint; refuse one with which something else was."""
-        mine = {name: value for name, value in asdict(self).items() if name not in ("out", "checkpoint")}
+        mine = asdict(self) | {"out": os.path.abspath(self.out)}
         mine |= mine.pop("config")
+        del mine["checkpoint"]
         about = self.checkpoint / ABOUT
         if not about.exists():
+            if (self.checkpoint / "job").exists():
+                raise PlanError(f"{self.checkpoint} does not say which run it is of; name another checkpoint")
             self.checkpoint.mkdir(parents=True, exist_ok=True)
             draft = about.with_name(f".{ABOUT}.{os.getpid()}")
             draft.write_text(json.dumps(mine))

@@ -75,5 +75,5 @@ def _checked(id: str, frame: Any) -> DataFrame:
 def session_at_hand() -> SparkSession:
     """The session of this thread, or else of this process."""
     if SparkContext._active_spark_context is None:
-        raise PlanError("there is no Spark session yet to make the source with; make one first")
+        raise PlanError("there is no Spark session yet; make one first")
     return SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()  # a new thread has no active one

@@ -40,22 +40,23 @@ def parts_of(batch: DataFrame, execution: Any, tags: Iterable[int]) -> dict[int,
 
     Not promised: the state of stateful operators; a source must have none.
     """
-    whole = execution.optimizedPlan()
+    whole, wanted = execution.optimizedPlan(), set(tags)
     plans = list(_each(whole.children())) if whole.nodeName() == "Union" else [whole]
     readers = list(_each(execution.executedPlan().collectLeaves()))
-    found: dict[int, list[DataFrame]] = {}
+    found: dict[int, list[DataFrame]] = {tag: [] for tag in wanted}
     for plan in plans:
         tag, leaves = _tag(plan), list(_each(plan.collectLeaves()))
         if tag is None or len(leaves) > len(readers):
             return None
         its, readers = readers[: len(leaves)], readers[len(leaves) :]
-        part = _over(batch.sparkSession, plan, leaves, its)
-        if part is None:
-            return None
-        found.setdefault(tag, []).append(part)
+        if tag in wanted:
+            part = _over(batch.sparkSession, plan, leaves, its)
+            if part is None:
+                return None
+            found[tag].append(part)
     if readers:
         return None
-    return {tag: _together(found[tag]) if tag in found else batch.where("false") for tag in tags}
+    return {tag: _together(parts) if parts else batch.where("false") for tag, parts in found.items()}
 
 
 def _over(session: SparkSession, plan: Any, leaves: list[Any], readers: list[Any]) -> DataFrame | None:
@@ -64,7 +65,7 @@ def _over(session: SparkSession, plan: Any, leaves: list[Any], readers: list[Any
     rows = java.named(_MAP)()
     for leaf, reader in zip(leaves, readers, strict=True):
         if leaf.isStreaming():
-            if not reader.outputSet().subsetOf(leaf.outputSet()):
+            if reader.nodeName() == "ReusedExchange" or not reader.outputSet().subsetOf(leaf.outputSet()):
                 return None
             rows = rows.updated(leaf, java.rows(reader))
     made = plan.transform(rows)  # a map is a function that says of what it is one
