@@ -222,15 +222,17 @@ class Kept:
         packed: Iterable[Packed] = zip(*(wire.stored(column.take(taken)) for wire, column in columns), strict=True)
         if self._join.is_bounded:
             packed = zip(rows.times[added].tolist(), matched, packed, strict=True)
-        expiry = clock + ttl if ttl else 0
-        for number, row in zip(rows.owners[added].tolist(), packed, strict=True):
-            size = self._records[number][at] or 0
-            changes, entry = self._entry(side, number, size)
-            changes[entry] = _pack((row, expiry))
+        expiry, owners = clock + ttl if ttl else 0, rows.owners[added].tolist()
+        self._dirty.update(owners)
+        records, prefixes = self._records, [self._prefix(side, number) for number in owners]
+        changes = [self.states[self.groups[number]].changes for number in owners]
+        for number, prefix, change, row in zip(owners, prefixes, changes, packed, strict=True):
+            size = records[number][at] or 0
+            entry = prefix + size.to_bytes(4, "big")
+            change[entry] = _pack((row, expiry))
+            records[number][at] = size + 1
             if ttl:
                 self.states[self.groups[number]].put(expiry_note(expiry, ttl, entry), b"1")
-            self._records[number][at] = size + 1
-            self._dirty.add(number)
 
     def look_at(self, number: int, deadline: int, latest: int) -> None:
         """Keep one timer per key, that of the row that goes first; and the time of the latest row."""
