@@ -217,7 +217,7 @@ def nexmark_bench(
     rows_per_epoch: Annotated[
         int, typer.Option(help="Events in an epoch; 0: about as many as we take a second for.", min=0)
     ] = 0,
-    rounds: Annotated[int, typer.Option(help="How often each is run; the median counts.", min=1)] = 3,
+    rounds: Annotated[int, typer.Option(help="How often each is run; the median counts.", min=1)] = 4,
     json: Json = None,
 ) -> None:
     """Events per second of each query, ours and as plain Structured Streaming; results are checked first."""
