@@ -22,8 +22,12 @@ QUICK := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 WITH_QUICK_JAVA = $(WITH_JAVA) ARCHIVE=$$(test -f "$(CLASSES)" && echo "-XX:SharedArchiveFile=$(CLASSES)"); \
   export SPARK_LAUNCHER_OPTS="$(QUICK)" SPARK_SUBMIT_OPTS="$(QUICK) $$ARCHIVE" SPARK_DAEMON_JAVA_OPTS="$$ARCHIVE" &&
 
+# Starts tests that keep one Java busy for hours: it compiles all that it can, and has memory to collect garbage seldom.
+STEADY := -XX:+UseSerialGC -Xms2g -Xmn1g
+WITH_STEADY_JAVA = $(WITH_JAVA) export SPARK_SUBMIT_OPTS="$(STEADY)" SPARK_DRIVER_MEMORY=3g &&
+
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all check bench format clean
+.PHONY: help demo test test-all test-long check bench format clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
@@ -33,11 +37,15 @@ demo: $(RUN)  ## set up and run a live job on generated bids (about two minutes)
 
 test: $(DEV)  ## set up and run the test suite and the examples in the docstrings
 	@$(BIN)/pytest -n $(JOBS) tests/unit && $(BIN)/pytest --doctest-modules src/midstream
-	@$(WITH_QUICK_JAVA) $(BIN)/pytest -n $(JOBS) --dist worksteal -m "not slow" --ignore=tests/unit
+	@$(WITH_QUICK_JAVA) $(BIN)/pytest -n $(JOBS) --dist worksteal -m "not slow and not long" --ignore=tests/unit
 
-test-all: check $(DEV)  ## the checks and every test, the slow ones too
+test-all: check $(DEV)  ## the checks and every test, the slow ones too, and last those of test-long
 	@HYPOTHESIS_PROFILE=many $(BIN)/pytest -n $(JOBS) tests/unit && $(BIN)/pytest --doctest-modules src/midstream
-	@$(WITH_QUICK_JAVA) $(BIN)/pytest -n $(JOBS) --dist worksteal --ignore=tests/unit
+	@$(WITH_QUICK_JAVA) $(BIN)/pytest -n $(JOBS) --dist worksteal -m "not long" --ignore=tests/unit
+	@$(MAKE) test-long
+
+test-long: $(DEV)  ## every query of Nexmark 18 times in a thousand epochs of a hundred rows: hours; ONLY="q3 or 100-1-17-5"
+	@$(WITH_STEADY_JAVA) $(BIN)/pytest -v -n $(JOBS) --dist worksteal -m long -k "$(ONLY)" tests/nexmark
 
 check: $(DEV)  ## lint, format, types, layers: what CI runs before the tests
 	@$(BIN)/ruff check .

@@ -6,9 +6,8 @@ from pyspark.sql import SparkSession
 
 from midstream.sessions import FILE_MANAGER, PLAIN_FILES
 
-# Java that starts fast and does not compile for a long run: a driver that is killed after seconds takes a third less.
 # Hadoop starts a process for each file that it writes: this is the fastest way to.
-_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djdk.lang.Process.launchMechanism=VFORK"
+_JAVA = "-Djdk.lang.Process.launchMechanism=VFORK"
 
 
 def local() -> SparkSession:

@@ -10,3 +10,8 @@ import pytest
 def slow(*values: Any) -> Any:
     """Give the values of a parametrised test as a slow case."""
     return pytest.param(*values, marks=pytest.mark.slow)
+
+
+def long(*values: Any) -> Any:
+    """Give the values of a parametrised test as a case of many that take hours together."""
+    return pytest.param(*values, marks=pytest.mark.long)

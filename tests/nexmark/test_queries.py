@@ -22,7 +22,7 @@ from midstream.nexmark.generator import Config
 from midstream.nexmark.queries import QUERIES
 from midstream.nexmark.running import ABOUT, Run
 from midstream.storage import Storage
-from tests.slow import slow
+from tests.slow import long, slow
 
 SMALL, LARGE = 4_000, 100_000
 IN_ORDER, OUT_OF_ORDER = 1, 17
@@ -60,17 +60,15 @@ def test_a_query_gives_what_the_oracle_gives(query: str, spark: SparkSession, da
     check(run, data)
 
 
+CUTS = list(itertools.product((1, 2, 3), (IN_ORDER, OUT_OF_ORDER), (1, 2, 5)))
 FULL = [
-    *itertools.product((0, 10_000), (1, 2, 3), (IN_ORDER, OUT_OF_ORDER), (1, 2, 5)),
-    (100, 1, IN_ORDER, 1),  # a thousand epochs each: every seed, order and number of slots, not each with each other
-    (100, 2, OUT_OF_ORDER, 2),
-    (100, 3, OUT_OF_ORDER, 5),
+    *(slow(rows, *cut) for rows in (0, 10_000) for cut in CUTS),
+    *(long(100, *cut) for cut in CUTS),  # a thousand epochs each
 ]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("rows", "seed", "order", "slots"), FULL)
 @pytest.mark.parametrize("query", QUERIES)
+@pytest.mark.parametrize(("rows", "seed", "order", "slots"), FULL)
 def test_results_do_not_depend_on_how_the_stream_is_cut(
     query: str, rows: int, seed: int, order: int, slots: int, spark: SparkSession, data: Any, tmp_path: Path
 ) -> None:
