@@ -5,7 +5,8 @@ from __future__ import annotations
 import shutil
 import tempfile
 import threading
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 from rich.console import Console
@@ -14,7 +15,12 @@ from rich.table import Table
 
 import midstream as ms
 from midstream import events
-from midstream.sessions import local_session
+from midstream.sessions import local_session, stderr_to
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_ERRORS = "errors.txt"  # what Java and its Python workers say
 
 EXPRESSIONS = [
     "pmod(xxhash64(value, 1), 20) as auction",
@@ -57,9 +63,23 @@ def run(epochs: int = 20, rate: int = 2000, console: Console | None = None) -> i
     """Run the demo; gives the exit code."""
     console = console or Console()
     console.print("[bold]Midstream[/] starts a local Spark session …")
-    spark = local_session("midstream-demo")
-    spark.sparkContext.setLogLevel("OFF")  # one of the modifications below fails, on purpose
     directory = tempfile.mkdtemp(prefix="midstream-demo-")
+    try:
+        with stderr_to(f"{directory}/{_ERRORS}"):
+            spark = local_session("midstream-demo")
+        try:
+            return _run(spark, directory, epochs, rate, console)
+        finally:
+            spark.stop()
+    except Exception:
+        console.print(Path(directory, _ERRORS).read_text(errors="replace"), markup=False, highlight=False)
+        raise
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _run(spark: SparkSession, directory: str, epochs: int, rate: int, console: Console) -> int:
+    spark.sparkContext.setLogLevel("OFF")  # one of the modifications below fails, on purpose
     out, timeline = ms.sinks.memory(), Timeline(console, epochs)
     bids = spark.readStream.format("rate").option("rowsPerSecond", rate).load().selectExpr(*EXPRESSIONS)
     flow = ms.Flow("auctions")
@@ -67,31 +87,27 @@ def run(epochs: int = 20, rate: int = 2000, console: Console | None = None) -> i
     schema = "auction long, bids long, turnover double, best double"
     hottest = stream.transform("big", big(2)).key_by("auction").process("hottest", Hottest(), schema=schema)
     hottest.sink("out", out)
-    try:
-        console.print(f"a job over {rate} generated bids a second; state and results in {directory}")
-        with timeline.bar:
-            job = flow.start(
-                f"{directory}/checkpoint",
-                trigger=ms.every("1 second"),
-                cache=f"{directory}/cache",
-                listener=timeline.listen,
-            )
-            _change(job, timeline, out)
-            timeline.wait(job, epochs)
-            job.stop()
-        if job.exception is not None:
-            console.print(f"[red]{job.exception}")
-            return 1
-        console.print(timeline.table(job))
-        counted = {row.auction: row.bids for row in out.rows()}
-        console.print(
-            f"done: {job.status.epoch + 1} epochs committed, {sum(counted.values())} bids counted in "
-            f"{len(counted)} auctions, {len(job.modifications)} modifications, the job never stopped"
+    console.print(f"a job over {rate} generated bids a second; state and results in {directory}")
+    with timeline.bar:
+        job = flow.start(
+            f"{directory}/checkpoint",
+            trigger=ms.every("1 second"),
+            cache=f"{directory}/cache",
+            listener=timeline.listen,
         )
-        return 0
-    finally:
-        spark.stop()
-        shutil.rmtree(directory, ignore_errors=True)
+        _change(job, timeline, out)
+        timeline.wait(job, epochs)
+        job.stop()
+    if job.exception is not None:
+        console.print(f"[red]{job.exception}")
+        return 1
+    console.print(timeline.table(job))
+    counted = {row.auction: row.bids for row in out.rows()}
+    console.print(
+        f"done: {job.status.epoch + 1} epochs committed, {sum(counted.values())} bids counted in "
+        f"{len(counted)} auctions, {len(job.modifications)} modifications, the job never stopped"
+    )
+    return 0
 
 
 def _change(job: ms.Job, timeline: Timeline, out: Any) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from midstream.java import require_java
@@ -44,3 +46,20 @@ def local_session(name: str = "midstream", *, cores: int | None = None, memory: 
     if "PYSPARK_PYTHON" not in os.environ:
         session.sparkContext.pythonExec = sys.executable  # else tasks run in the first `python3` on the PATH
     return session
+
+
+@contextmanager
+def stderr_to(path: str) -> Iterator[None]:
+    """Let processes that are started meanwhile write their errors to a file for as long as they live.
+
+    Java passes on what its Python workers say, and they may end with a traceback of a broken pipe when Spark stops.
+    """
+    sys.stderr.flush()
+    own = os.dup(2)
+    with open(path, "ab") as file:
+        os.dup2(file.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(own, 2)
+        os.close(own)
