@@ -273,6 +273,14 @@ def check(plan: Plan) -> None:
                 raise PlanError(f"operator {operator.id!r} reads {wanted!r}, which is not defined before it")
         if isinstance(operator, Late):
             windows_of(plan, operator)
+        if isinstance(operator, (Window, Spread)):
+            refuse_revised(plan, operator)
+        if isinstance(operator, Window) and operator.is_session:
+            _refuse_time_of_windows(plan, operator)
+        if isinstance(operator, (Process, Aggregate)) and (not isinstance(operator.slots, int) or operator.slots < 0):
+            raise PlanError(
+                f"operator {operator.id!r}: slots= is a number of tasks, or 0 for one per core, not {operator.slots!r}"
+            )
         if isinstance(operator, Spread) and not any(operator.of == keyed.id for keyed in plan.of(Process)):
             raise PlanError(
                 f"{operator.id!r} has the windows of {operator.of!r}, which is not in this plan: remove both together"
@@ -282,6 +290,37 @@ def check(plan: Plan) -> None:
         raise PlanError(f"flow {plan.name!r} has no source; add one with flow.source(id, streaming_dataframe)")
     if not plan.of(Sink) and not plan.of(Process, Aggregate):
         raise PlanError(f"flow {plan.name!r} has neither a sink nor a keyed operator: it would compute nothing")
+
+
+def refuse_revised(plan: Plan, operator: AnyOperator) -> None:
+    """Refuse an operator that takes windows once each over windows that come out again when they change."""
+    for above in _windows_above(plan, operator, (Process, Aggregate)):
+        if above.emit == "update" or above.lateness:
+            why = 'emit="update"' if above.emit == "update" else "lateness"
+            raise PlanError(
+                f"{operator.id!r} takes each window of {above.id!r} once, but with {why} these come out again when "
+                "they change, and would count again; leave that away, or keep the newest of each in a function"
+            )
+
+
+def _refuse_time_of_windows(plan: Plan, session: Window) -> None:
+    """Refuse sessions of windows by the start of these: the watermark is past it when they come."""
+    for above in _windows_above(plan, session, (Watermark,)):
+        raise PlanError(
+            f"session window {session.id!r} would take the windows of {above.id!r} by their start, which the "
+            "watermark has passed when they come out; say with_watermark('window_end', 0) between the two"
+        )
+
+
+def _windows_above(plan: Plan, operator: AnyOperator, until: tuple[type[Operator], ...]) -> Iterator[Window]:
+    """The windows whose rows reach an operator, not through any of some kinds of others."""
+    todo = list(operator.inputs)
+    while todo:
+        above = plan[todo.pop()]
+        if isinstance(above, Window):
+            yield above
+        if not isinstance(above, until):
+            todo += above.inputs
 
 
 def windows_of(plan: Plan, late: Late) -> Window | Spread:

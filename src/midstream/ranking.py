@@ -41,8 +41,8 @@ def top(
     slots: int,
 ) -> Stream:
     """Add the operators; without a `window` the rows have the bounds of theirs already."""
-    if n < 1:
-        raise PlanError(f"top {id!r} needs n=1 or more, not {n}")
+    if not isinstance(n, int) or n < 1:
+        raise PlanError(f"top {id!r} needs a whole number of rows, 1 or more, not {n!r}")
     if window is not None and not isinstance(window, Window):
         raise PlanError(f"top {id!r} needs ms.tumbling(...) or ms.sliding(...); the rows of other windows are not kept")
     flow = rows.flow
@@ -57,6 +57,8 @@ def top(
         raise PlanError(
             f"top {id!r}: the rows have a column {clash[0]!r}, as the windows will; rename it in a transform"
         )
+    if window is None and any(name not in schema.names for name in BOUNDS):
+        raise PlanError(f"top {id!r} needs windows of event time, with {' and '.join(BOUNDS)}; {rows.id!r} has none")
     types = {field.name: ddl(field.dataType) for field in schema}
     if window is not None:
         types |= dict.fromkeys(BOUNDS, "timestamp")
@@ -85,8 +87,11 @@ class Leading:
 class Top(KeyedFunction):
     """Keeps the leading rows of a window until the watermark has reached its end, and gives them out then.
 
-    Promised: null ranks last, NaN first, as in Spark. Without ties, of equal rows those whose columns come first.
+    Promised: null ranks last, NaN first, as in Spark. Without ties, of equal rows those whose columns are less, in
+    turn; null is less than all else.
     """
+
+    takes_revised = False  # a window that comes twice would be ranked with itself
 
     def __init__(self, n: int, at: int, ties: bool, type: str) -> None:
         self.n, self.at, self.ties, self.type = n, at, ties, type
@@ -110,18 +115,30 @@ class Top(KeyedFunction):
         return found
 
     def _leading(self, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-        ranked = sorted(rows, key=lambda row: self._rank(row[self.at]), reverse=True)
+        ranked = sorted(rows, key=self._rank, reverse=True)
         if len(ranked) <= self.n:
             return ranked
-        least = self._rank(ranked[self.n - 1][self.at])
+        least = self._rank(ranked[self.n - 1])
         if self.ties:
-            return [row for row in ranked if self._rank(row[self.at]) >= least]
-        above = [row for row in ranked if self._rank(row[self.at]) > least]
-        equal = sorted((row for row in ranked if self._rank(row[self.at]) == least), key=repr)
+            return [row for row in ranked if self._rank(row) >= least]
+        above = [row for row in ranked if self._rank(row) > least]
+        equal = sorted((row for row in ranked if self._rank(row) == least), key=_in_order)
         return [*above, *equal[: self.n - len(above)]]
 
-    @staticmethod
-    def _rank(value: Any) -> tuple[Any, ...]:
-        if value is None:
-            return (0,)
-        return (2,) if isinstance(value, float) and math.isnan(value) else (1, value)
+    def _rank(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
+        return _in_order(row[self.at])
+
+
+def _in_order(value: Any) -> tuple[Any, ...]:
+    """What to compare a value of a column with others by: null first, NaN last, what holds values by these in turn.
+
+    >>> sorted([11, None, -5, 4], key=_in_order), sorted([(2, "b"), (2, None), (1, "c")], key=_in_order)
+    ([None, -5, 4, 11], [(1, 'c'), (2, None), (2, 'b')])
+    """
+    if value is None:
+        return (0,)
+    if isinstance(value, float) and math.isnan(value):
+        return (2,)
+    if isinstance(value, dict):
+        value = tuple(value.items())
+    return (1, tuple(map(_in_order, value)) if isinstance(value, (tuple, list)) else value)

@@ -260,7 +260,6 @@ def _keyed(
                 )
             _check_punctuation(spark, f"window {operator.id!r}", operator.punctuation, schema)
             if isinstance(operator.spec, Session):
-                _refuse_time_of_windows(operator, found.plan)
                 compiled = with_end(compiled, operator.gap)
                 keys = StructType([*keys, StructField(START, LongType())])
             else:
@@ -268,8 +267,11 @@ def _keyed(
     else:
         output = _processed(operator, schema)
         stages = _stages(operator)
-        if isinstance(join := code.load(operator.code), Join) and not join.is_bounded:
+        function = code.load(operator.code)
+        if isinstance(function, Join) and not function.is_bounded:
             watermarks = ()  # it asks for no event time
+        if not getattr(function, "takes_revised", True):
+            p.refuse_revised(found.plan, operator)
     layout = _layout(operator, keys, compiled)
     base = stages[0].base if stages else 0
     top = base + len(stages[0].fields) + (1 if base else 0) if stages else 0
@@ -289,20 +291,6 @@ def _with_groups(operator: p.Process, keyed: Keyed, found: Resolved) -> Keyed:
         if column not in told.names:
             raise _unknown_column(f"broadcast to {operator.id!r}, order_by", column, told)
     return replace(keyed, shared=shared, told_time=found.event_times[operator.told])
-
-
-def _refuse_time_of_windows(operator: p.Window, plan: p.Plan) -> None:
-    """Refuse sessions of windows by the start of these: the watermark is past it when they come."""
-    todo = [plan[id] for id in operator.inputs]
-    while todo:
-        above = todo.pop()
-        if isinstance(above, p.Window):
-            raise PlanError(
-                f"session window {operator.id!r} would take the windows of {above.id!r} by their start, which the "
-                "watermark has passed when they come out; say with_watermark('window_end', 0) between the two"
-            )
-        if not isinstance(above, p.Watermark):
-            todo += [plan[id] for id in above.inputs]
 
 
 def _layout(operator: p.Process | p.Aggregate, keys: StructType, compiled: Compiled | None) -> str:
