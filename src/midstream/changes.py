@@ -246,17 +246,30 @@ def undone(before: Plan, after: Plan) -> Change:
 
     def apply(plan: Plan) -> Plan:
         now = {operator.id: operator for operator in plan.operators}
-        was, made = ({o.id: o for o in each.operators} for each in (before, after))
+        was, made = ({o.id: o for o in each.operators} for each in (before, after))  # changed below
         touched = [id for id in {**was, **made} if was.get(id) != made.get(id)]
         for id in touched:
-            if now.get(id) != made.get(id):
-                raise PlanError(f"{id!r} has been changed again since; undo that modification first")
+            _rescale(was, made, now, id)
+        changed = [id for id in touched if now.get(id) != made.get(id)]
+        if touched and all(now.get(id) == was.get(id) for id in touched):
+            raise PlanError("this modification is undone already")
+        if changed:
+            raise PlanError(f"{changed[0]!r} has been changed again since; undo that modification first")
         kept = [operator for operator in plan.operators if operator.id not in touched or operator.id in was]
         merged = [was[operator.id] if operator.id in touched else operator for operator in kept]
         merged += [was[id] for id in touched if id in was and id not in now]
         return msgspec.structs.replace(plan, operators=in_order(merged), tuning=_untuned(plan, before, after))
 
     return Change("undo", apply)
+
+
+def _rescale(was: dict[str, Any], made: dict[str, Any], now: dict[str, Any], id: str) -> None:
+    """Give an operator of earlier plans the slots that it has now, if it was rescaled since: that is no new code."""
+    slots = getattr(now.get(id), "slots", None)
+    if slots is not None and id in made and (id not in was or was[id].slots == made[id].slots):
+        for plan in (was, made):
+            if id in plan:
+                plan[id] = msgspec.structs.replace(plan[id], slots=slots)
 
 
 def _untuned(plan: Plan, before: Plan, after: Plan) -> p.Tuning:

@@ -89,7 +89,7 @@ def nexmark_generate(
     ] = 1,
     events_per_second: Annotated[
         int, typer.Option(help="How many events share a second of event time.", min=1)
-    ] = 10_000,
+    ] = 1_000,
 ) -> None:
     """Write events as Parquet: the folders person, auction and bid.
 
@@ -177,7 +177,10 @@ def nexmark_run(
     events_per_second: PerSecond = 1_000,
     slots: Slots = 0,
     modify: Annotated[
-        Path | None, typer.Option(help="Python file with changes(epoch): what to modify after an epoch, a list.")
+        Path | None,
+        typer.Option(
+            help="Python file with changes(epoch): what to modify after an epoch, a list.", exists=True, dir_okay=False
+        ),
     ] = None,
 ) -> None:
     """Run a query over events that end, close its windows, and write the results.

@@ -15,6 +15,7 @@ from midstream.aggregates import FLOATS, INTEGERS, quote
 from midstream.ddl import ddl, struct
 from midstream.errors import PlanError
 from midstream.functions import Context, KeyedFunction, StateDeclaration, Timer, value
+from midstream.operators import named
 from midstream.plan import AggregateSpec
 from midstream.resolve import worked_out
 from midstream.state.wire import moment_of
@@ -44,14 +45,13 @@ def count_windows(
 ) -> Stream:
     """Add the operators; see `WindowedStream.aggregate`."""
     flow = rows.flow
-    if not aggregates:
-        raise PlanError(f"aggregate {id!r} needs at least one, such as n=ms.count()")
+    named(id, tuple(keys), aggregates)
     resolved = worked_out(flow.session, flow.plan())
     types = {field.name: ddl(field.dataType) for field in resolved.schemas[rows.id]}
     for column in (*keys, *(spec.column for spec in aggregates.values() if spec.column)):
         if column not in types:
             raise PlanError(f"window {id!r}: there is no column {column!r}; the stream has {', '.join(types)}")
-    if clash := sorted({NUMBER, *keys} & {*aggregates} | {NUMBER} & {*keys}):
+    if clash := sorted({NUMBER} & {*aggregates, *keys}):
         raise PlanError(f"window {id!r}: the name {clash[0]!r} is that of another result already; rename it")
     parts = tuple(_part(id, name, spec, types) for name, spec in aggregates.items())
     results = [(name, part.result) for name, part in zip(aggregates, parts, strict=True)]

@@ -7,6 +7,8 @@ import re
 from datetime import timedelta
 from decimal import Decimal
 
+from midstream.errors import PlanError
+
 _UNITS = {
     "microsecond": 1,
     "millisecond": 1_000,
@@ -39,6 +41,8 @@ def micros(duration: Duration) -> int:
         return _not_negative(duration // timedelta(microseconds=1), duration)
     if isinstance(duration, (int, float)) and not isinstance(duration, bool) and math.isfinite(duration):
         return _not_negative(round(duration * 1_000_000), duration)
+    if isinstance(duration, str) and re.match(r"\s*-\s*[0-9.]", duration):
+        raise PlanError(f"a length of time cannot be negative: {duration!r}")
     match = re.fullmatch(r"\s*([0-9]+\.?[0-9]*|\.[0-9]+)\s*([a-zA-Z]+)\s*", str(duration))
     if match:
         word = match[2].lower()
@@ -46,7 +50,7 @@ def micros(duration: Duration) -> int:
             unit = _UNITS.get(_SHORT.get(name, name))
             if unit:
                 return round(Decimal(match[1]) * unit)
-    raise ValueError(f"not a length of time: {duration!r}; write for example '10 seconds', '5 min' or 2.5")
+    raise PlanError(f"not a length of time: {duration!r}; write for example '10 seconds', '5 min' or 2.5")
 
 
 def signed_micros(duration: Duration) -> int:
@@ -65,5 +69,5 @@ def signed_micros(duration: Duration) -> int:
 
 def _not_negative(found: int, duration: Duration) -> int:
     if found < 0:
-        raise ValueError(f"a length of time cannot be negative: {duration!r}")
+        raise PlanError(f"a length of time cannot be negative: {duration!r}")
     return found

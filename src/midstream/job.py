@@ -124,6 +124,9 @@ class Job:
         whole = [step for step in steps if isinstance(step, Flow)]
         if whole and len(steps) > 1:
             raise PlanError("give modify either changes or one whole flow, not both")
+        for step in steps:
+            if not isinstance(step, (Flow, Change)):
+                raise PlanError(f"modify takes changes such as ms.replace(...), or one flow, not {step!r}")
         found = [changes.become(step.plan()) if isinstance(step, Flow) else step for step in steps]
         return self._modifications.submit(found)
 

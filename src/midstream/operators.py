@@ -140,7 +140,7 @@ class Keys:
 
     def aggregate(self, *, slots: int = 0, id: str = "", **aggregates: AggregateSpec) -> p.Aggregate:
         """Declared aggregates; see `KeyedStream.aggregate`."""
-        specs = _named(id, self.columns, aggregates)
+        specs = named(id, self.columns, aggregates)
         return p.Aggregate(id=id, keys=self.columns, partition_by=self.partition_by, aggregates=specs, slots=slots)
 
     def window(self, window: AnyWindow) -> Windows:
@@ -180,7 +180,11 @@ class Windows:
             raise PlanError(f"window {id!r}: emit is 'watermark' or 'update', not {emit!r}")
         window = self.window
         if not isinstance(window, (Window, Session)):
-            raise PlanError(f"window {id!r} needs ms.tumbling(...), ms.sliding(...) or ms.session(...), not {window!r}")
+            what = f"window {id!r}" if id else "a window for ms.insert or ms.replace"
+            raise PlanError(
+                f"{what} needs ms.tumbling(...), ms.sliding(...) or ms.session(...), not {window!r}; windows by count "
+                "come into a running job with ms.branch"
+            )
         if self.punctuation and isinstance(window, Window) and not window.is_tumbling:
             raise PlanError(
                 f"window {id!r}: a row lies in several sliding windows and cannot end one; with_punctuation is for "
@@ -190,7 +194,7 @@ class Windows:
             id=id,
             keys=self.columns,
             partition_by=self.partition_by,
-            aggregates=_named(id, self.columns, aggregates),
+            aggregates=named(id, self.columns, aggregates),
             slots=slots,
             size=0 if isinstance(window, Session) else window.size,
             slide=0 if isinstance(window, Session) else window.slide,
@@ -216,16 +220,22 @@ def _check_broadcast(
             "process(..., broadcast=other.broadcast())"
         )
     if broadcast is not None and not isinstance(broadcast, Broadcast):
-        raise PlanError(f"process {id!r}: broadcast= takes other.broadcast() or ms.broadcast(id), not {broadcast!r}")
+        raise PlanError(
+            f"process {id!r}: broadcast= takes other.broadcast() or ms.broadcast(id), not a {type(broadcast).__name__}"
+        )
     if broadcast is not None and not listens:
         raise PlanError(
             f"process {id!r}: {name} gets the rows of {broadcast.input!r} and needs a method on_broadcast(rows, ctx)"
         )
 
 
-def _named(id: str, columns: tuple[str, ...], aggregates: dict[str, AggregateSpec]) -> tuple[AggregateSpec, ...]:
+def named(id: str, columns: tuple[str, ...], aggregates: dict[str, AggregateSpec]) -> tuple[AggregateSpec, ...]:
+    """Give aggregates their names; refuses what is none, and names that are taken."""
     if not aggregates:
         raise PlanError(f"aggregate {id!r} needs at least one, such as n=ms.count()")
+    for name, spec in aggregates.items():
+        if not isinstance(spec, AggregateSpec):
+            raise PlanError(f"aggregate {id!r}: {name}= takes such as ms.count() or ms.sum('price'), not {spec!r}")
     specs = tuple(msgspec.structs.replace(spec, name=name) for name, spec in aggregates.items())
     clash = sorted({spec.name for spec in specs} & set(columns))
     if clash:

@@ -53,14 +53,14 @@ def check_state_fits(old: Plan, new: Plan) -> None:
         if type(before) is not type(operator) or before.keys != operator.keys:
             raise PlanError(
                 f"operator {operator.id!r} has state by {', '.join(before.keys)} of a "
-                f"{type(before).__name__.lower()}; the new plan makes it a {type(operator).__name__.lower()} by "
+                f"{type(before).__name__.lower()}; the new plan has {type(operator).__name__.lower()} state by "
                 f"{', '.join(operator.keys)}. Give the new operator another id, or start a new checkpoint"
             )
         if state_signature(before) != state_signature(operator) and not _is_older_form(before, operator):
+            way = "Give ms.replace a migrate= function, give" if isinstance(operator, Process) else "Give"
             raise PlanError(
                 f"the state of operator {operator.id!r} is {state_signature(before)}, the new plan declares "
-                f"{state_signature(operator)}. Give ms.replace a migrate= function, give the new operator another id, "
-                "or keep the declared state"
+                f"{state_signature(operator)}. {way} the new operator another id, or keep the declared state"
             )
         if isinstance(before, Process) and isinstance(operator, Process):
             _check_shared_fits(before, operator)

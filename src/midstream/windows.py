@@ -99,7 +99,7 @@ def tumbling(size: Duration) -> Window:
 
 
 def sliding(size: Duration, slide: Duration) -> Window:
-    """Windows of a size, one starting every `slide`: they overlap, or leave gaps if the slide is the longer one.
+    """Windows of a size, one starting every `slide`, which is not longer: they overlap.
 
     >>> sliding("10 seconds", "2 seconds").pane
     2000000
@@ -137,8 +137,10 @@ def count_window(size: int, step: int | None = None, timeout: Duration | None = 
     CountWindow(size=100, step=10, timeout=60000000)
     """
     step = size if step is None else step
-    if not 1 <= step <= size:
-        raise PlanError(f"a window by count needs a size, and a step between 1 and it, not {size!r} and {step!r}")
+    if not (isinstance(size, int) and isinstance(step, int) and 1 <= step <= size):
+        raise PlanError(
+            f"a window by count needs a whole number of rows, and a step between 1 and it, not {size!r} and {step!r}"
+        )
     if timeout is not None and not micros(timeout):
         raise PlanError("the timeout of a window by count must be longer than nothing")
     return CountWindow(size, step, micros(timeout) if timeout is not None else 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -17,17 +18,22 @@ from tests.ingesting import environment
 
 
 def start(*options: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "midstream.cli", "nexmark", "generate", *options]
+    command = [sys.executable, "-m", "midstream.cli", "nexmark", *options]
     return subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(), start_new_session=True
     )
 
 
-def generate(*options: str) -> tuple[int, str, str]:
-    """Run the command to its end: exit code, output, errors."""
+def nexmark(*options: str) -> tuple[int, str, str]:
+    """Run a command to its end: exit code, output, errors."""
     process = start(*options)
     out, errors = process.communicate(timeout=120)
     return process.returncode, out, errors
+
+
+def generate(*options: str) -> tuple[int, str, str]:
+    """Run `generate` to its end."""
+    return nexmark("generate", *options)
 
 
 @pytest.fixture(scope="module")
@@ -45,13 +51,13 @@ def test_all_events_are_there_and_nothing_else(made: Path) -> None:
     assert counts == {"person": 100, "auction": 300, "bid": 4600}
     assert [entry.name for entry in made.parent.iterdir()] == ["events"]
     assert json.loads((made / "_nexmark.json").read_text()) == {
-        "events": 5000, "seed": 7, "out_of_order": 20, "events_per_second": 10_000, "start": 1_767_225_600_000_000
+        "events": 5000, "seed": 7, "out_of_order": 20, "events_per_second": 1_000, "start": 1_767_225_600_000_000
     }  # fmt: skip
 
 
 def test_ctrl_c_leaves_what_was_there(made: Path) -> None:
     before = sorted(made.rglob("*.parquet"))
-    process = start("--events", "500000000", "--out", str(made))
+    process = start("generate", "--events", "500000000", "--out", str(made))
     deadline = time.monotonic() + 120
     while not list(made.parent.glob(".events.*.partial/person/_temporary")):
         assert time.monotonic() < deadline, process.communicate()
@@ -100,3 +106,39 @@ def test_what_cannot_be_made_is_refused_before_anything_is_written(
     assert complaint in errors
     assert "Traceback" not in errors
     assert sorted(entry.name for entry in tmp_path.glob("*/*")) == ["_nexmark.json", "letter", "notes", "person"]
+
+
+@pytest.mark.slow
+def test_ctrl_c_stops_a_run_that_goes_on_with_the_same_command(tmp_path: Path) -> None:
+    events = (
+        "--events",
+        "4000",
+        "--rows-per-epoch",
+        "100",
+        "--events-per-second",
+        "100",
+        "--out",
+        str(tmp_path / "out"),
+    )
+    run = ("run", "q5", *events, "--checkpoint", str(tmp_path / "job"))
+    check = ("check", "q5", *events)
+    process = start(*run)
+    assert process.stderr is not None
+    said = list(iter(process.stderr.readline, "epoch 0 of 40\n"))
+    assert process.poll() is None, said
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors
+    assert re.search(r"stopped after epoch \d+ of 40; the same command goes on from there", errors), errors
+    assert "Traceback" not in errors
+    code, said, errors = nexmark(*check)
+    assert (code, "are missing" in said, "Traceback" in errors) == (1, True, False), said + errors
+    code, _, errors = nexmark(*run)
+    assert code == 0, errors
+    code, said, _ = nexmark(*check)
+    assert code == 0, said
+
+
+def test_a_file_of_changes_that_is_not_there_is_refused() -> None:
+    code, _, errors = nexmark("run", "q0", "--out", "o", "--checkpoint", "c", "--modify", "missing.py")
+    assert (code, "'missing.py' does not exist" in errors, "Traceback" in errors) == (2, True, False), errors

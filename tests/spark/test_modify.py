@@ -205,7 +205,7 @@ MISFITS: list[tuple[list[Change], str]] = [
         [ms.replace("totals", ms.key_by("price").process(ms.KeyedFunction(), schema="key long, price long"))],
         "by key",
     ),
-    ([ms.replace("totals", ms.key_by("key").aggregate(n=ms.count()))], "the new plan makes it a aggregate"),
+    ([ms.replace("totals", ms.key_by("key").aggregate(n=ms.count()))], "the new plan has aggregate state"),
     ([ms.remove("rows")], "'rows' is a source"),
     ([ms.replace("big", big)], "nothing would change"),
     ([ms.replace("totals", ms.transform(lambda df: df.select("key")))], "sink 'out' gets rows of"),

@@ -163,6 +163,16 @@ def test_an_undo_of_what_was_changed_again_is_refused() -> None:
         changed(second, [changes.undone(PLAN, first)])
 
 
+def test_an_undo_of_what_was_rescaled_since_keeps_its_slots() -> None:
+    first = changed(PLAN, [ms.replace("sums", Other())])
+    rescaled = tuple(msgspec.structs.replace(o, slots=7) if o.id == "sums" else o for o in first.operators)
+    second = msgspec.structs.replace(first, operators=rescaled)
+    undone = changed(second, [changes.undone(PLAN, first)])
+    assert undone["sums"] == msgspec.structs.replace(PLAN["sums"], slots=7)
+    with pytest.raises(PlanError, match="is undone already"):
+        changed(undone, [changes.undone(PLAN, first)])
+
+
 def test_to_become_another_flow_touches_only_what_differs() -> None:
     new = at(operators.transform(small, id="big"), "left")
     other = msgspec.structs.replace(PLAN, operators=tuple(new if o.id == "big" else o for o in PLAN.operators))

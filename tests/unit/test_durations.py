@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from midstream.durations import micros
+from midstream.errors import PlanError
 
 SECOND = 1_000_000
 
@@ -57,20 +58,20 @@ def test_whole_numbers_of_any_unit_are_exact(number: int, unit: str):
 
 @pytest.mark.parametrize(
     "written",
-    ["", "5", "seconds", "5 parsecs", "five seconds", "-5 seconds", "1.2.3 s", ". s", "5 seconds ago", "1e3 s"],
+    ["", "5", "seconds", "5 parsecs", "five seconds", "1.2.3 s", ". s", "5 seconds ago", "1e3 s"],
 )
 def test_what_is_no_length_of_time_is_refused_with_examples(written: str):
-    with pytest.raises(ValueError, match=r"not a length of time: .*; write for example '10 seconds'"):
+    with pytest.raises(PlanError, match=r"not a length of time: .*; write for example '10 seconds'"):
         micros(written)
 
 
 @pytest.mark.parametrize("written", [float("nan"), float("inf"), True, None, [1]])
 def test_what_is_no_number_of_seconds_is_refused(written: Any):
-    with pytest.raises(ValueError, match="not a length of time"):
+    with pytest.raises(PlanError, match="not a length of time"):
         micros(written)
 
 
-@pytest.mark.parametrize("written", [-1, -0.5, timedelta(seconds=-1)])
+@pytest.mark.parametrize("written", [-1, -0.5, timedelta(seconds=-1), "-5 seconds", " - 1 min"])
 def test_a_negative_length_is_refused(written: Any):
-    with pytest.raises(ValueError, match="cannot be negative"):
+    with pytest.raises(PlanError, match="cannot be negative"):
         micros(written)

@@ -209,7 +209,7 @@ TOTAL, SEEN = SUMS.state
     [
         (
             with_changed(SUMS, keys=("x", "y")),
-            "'sums' has state by x of a process; the new plan makes it a process by x, y",
+            "'sums' has state by x of a process; the new plan has process state by x, y",
         ),
         (with_changed(SUMS, state=(TOTAL,)), "total: value double, seen: map string long, the new plan declares total"),
         (with_changed(SUMS, state=(SEEN, TOTAL)), "the state of operator 'sums' is"),
@@ -226,7 +226,7 @@ TOTAL, SEEN = SUMS.state
         ),
         (
             Plan(name="flow", operators=(SOURCE, msgspec.structs.replace(COUNTS, id="sums"))),
-            "'sums' has state by x of a process; the new plan makes it a aggregate by x",
+            "'sums' has state by x of a process; the new plan has aggregate state by x",
         ),
     ],
 )

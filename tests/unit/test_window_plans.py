@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from midstream import aggregates as ms
 from midstream import operators
 from midstream import plan as p
 from midstream.errors import PlanError
 from midstream.succession import check_state_fits
-from midstream.windows import AnyWindow, Session, Window, session, sliding, tumbling
+from midstream.windows import AnyWindow, Session, Window, count_window, session, sliding, tumbling
 
 
 def made(window: AnyWindow, **options: object) -> p.Window:
@@ -47,6 +50,26 @@ def test_late_rows_are_those_of_windows() -> None:
         p.check(plan_of(msgspec.structs.replace(made(window), inputs=("rows",)), late))
     with pytest.raises(PlanError, match="late rows of 'others', which has no windows of event time"):
         p.check(plan_of(msgspec.structs.replace(late, of="others")))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: made(tumbling(10), m="count"), r"'sums': m= takes such as ms\.count\(\) .*, not 'count'"),
+        (lambda: made(tumbling(10), m=ms.count), r"'sums': m= takes such as ms\.count\(\)"),
+        (lambda: made(tumbling(10), lateness="-1 s"), "a length of time cannot be negative: '-1 s'"),
+        (lambda: count_window(2.5), "a whole number of rows, and a step between 1 and it, not 2.5"),
+        (lambda: count_window("3"), "a whole number of rows"),
+        (
+            lambda: operators.window(count_window(3)).aggregate(n=ms.count()),  # type: ignore[arg-type]
+            "a window for ms.insert or ms.replace needs .* with ms.branch",
+        ),
+        (lambda: p.check(plan_of(replace(made(tumbling(10), slots=-1), inputs=("rows",)))), "'sums': slots= .* not -1"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_with_its_name(make: Any, message: str) -> None:
+    with pytest.raises(PlanError, match=message):
+        make()
 
 
 def test_windows_of_a_function_that_is_gone_are_refused() -> None:

@@ -71,7 +71,10 @@ def run(run: Run, modify: Path | None) -> None:
         def listen(event: Event) -> None:
             if isinstance(event, Epoch):
                 epochs.append(event)
-                line.update(f"epoch {event.epoch} of {run.epochs}")
+                told = f"epoch {event.epoch} of {run.epochs}"
+                line.update(told)
+                if not console.is_terminal and event.epoch * 10 // run.epochs != (event.epoch - 1) * 10 // run.epochs:
+                    console.print(told)
                 is_known.wait()
                 if jobs and (steps := changes(event.epoch)):
                     is_next = all(earlier.phase.is_final for earlier in jobs[0].modifications)
@@ -79,12 +82,27 @@ def run(run: Run, modify: Path | None) -> None:
                     if is_next:  # else it waits for the next epochs itself
                         modification.reached(ms.Phase.ARMED)
 
+        def start() -> None:
+            try:
+                jobs.append(run.start(spark, listen))
+            finally:
+                is_known.set()
+
         try:
-            jobs.append(run.start(spark, listen))
-        finally:
-            is_known.set()
-        with jobs[0] as job:
+            with ThreadPoolExecutor(1) as starter:  # Ctrl-C then interrupts no call to Java
+                starting = starter.submit(start)
+                while not wait([starting], timeout=0.2).done:
+                    pass
+                starting.result()
+            (job,) = jobs
             job.await_termination()
+        except KeyboardInterrupt:
+            line.update("stopping after the epoch at hand")
+            for job in jobs:
+                job.stop()
+            done = f"after epoch {epochs[-1].epoch} of {run.epochs}" if epochs else "before its first epoch"
+            console.print(f"stopped {done}; the same command goes on from there")
+            raise
         for modification in job.modifications:
             print(f"{modification.phase.value}: {modification}")
     for told in state_over_time(epochs):
