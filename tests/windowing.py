@@ -225,6 +225,11 @@ def late_rows(naive: Naive | NaiveSessions) -> Counter[Any]:
     return Counter((*utc(rows_of([event[:3]])[0]), event[3]) for event in naive.late.elements())
 
 
+def bounds(start: int, size: int) -> tuple[datetime, datetime]:
+    """When a window begins and ends."""
+    return START + timedelta(seconds=start), START + timedelta(seconds=start + size)
+
+
 def utc(row: Any) -> tuple[Any, ...]:
     """A row of Spark with its times as they are in UTC."""
     return tuple(value.astimezone() if hasattr(value, "astimezone") else value for value in row)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from midstream import changes
+from midstream.building import Built
 from midstream.changes import Change
 from midstream.errors import PlanError
 from midstream.flow import Flow, Stream
@@ -39,6 +40,28 @@ def add_source(id: str, source: Callable[..., DataFrame]) -> Change:
     return Change(f"add source {id!r}", apply)
 
 
+def built(build: Callable[[Stream], object]) -> Built:
+    """An operator for `ms.replace` and `ms.insert` that must know the columns of its rows: a join, a top, counts.
+
+        ms.replace("hottest", ms.built(lambda counts: counts.top("hottest", 5, by="n")))
+
+    `build` is called when the change is validated, with what the operator reads, of a join the left side;
+    `counts.flow.stream("other")` is any other operator that does not depend on the one that is replaced. It must give
+    the operator the id that the change names. What read the old one reads the new one.
+    """
+    if not callable(build):
+        raise PlanError("built needs a function of a stream, such as lambda counts: counts.top(...)")
+
+    def grown(plan: Plan, read: str, id: str) -> Plan:
+        new = _grown(plan, read, build, f"built {id!r}")
+        if all(operator.id != id for operator in new.operators):
+            made = [operator.id for operator in new.operators[len(plan.operators) :]]
+            raise PlanError(f"the function of ms.built made {', '.join(map(repr, made))}, but no operator {id!r}")
+        return new
+
+    return Built(grown)
+
+
 def branch(after: str, build: Callable[[Stream], object]) -> Change:
     """Feed a new subtree from an operator of the running plan: `ms.branch("big", lambda big: big.sink(...))`.
 
@@ -47,13 +70,15 @@ def branch(after: str, build: Callable[[Stream], object]) -> Change:
     """
 
     def apply(plan: Plan) -> Plan:
-        flow = Flow.of(plan)
-        build(flow.stream(after))
-        new = flow.plan()
-        if new.operators == plan.operators or flow.sources:
-            raise PlanError(
-                f"branch after {after!r}: add operators and sinks to the stream that is given, and no source"
-            )
-        return msgspec.structs.replace(plan, operators=new.operators)
+        return _grown(plan, after, build, f"branch after {after!r}")
 
     return Change(f"branch after {after!r}", apply)
+
+
+def _grown(plan: Plan, read: str, build: Callable[[Stream], object], what: str) -> Plan:
+    flow = Flow.of(plan)
+    build(flow.stream(read))
+    new = flow.plan()
+    if new.operators == plan.operators or flow.sources:
+        raise PlanError(f"{what}: add operators and sinks to the stream that is given, and no source")
+    return msgspec.structs.replace(plan, operators=new.operators)

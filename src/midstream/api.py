@@ -2,7 +2,7 @@
 
 from midstream import migration as strategies
 from midstream import sinks, sources
-from midstream.additions import add_source, branch
+from midstream.additions import add_source, branch, built
 from midstream.aggregates import (
     Aggregator,
     aggregated,
@@ -75,6 +75,7 @@ __all__ = [
     "between",
     "branch",
     "broadcast",
+    "built",
     "count",
     "count_window",
     "drain",

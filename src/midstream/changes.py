@@ -14,6 +14,7 @@ import msgspec
 
 from midstream import operators
 from midstream import plan as p
+from midstream.building import Built
 from midstream.code import Code, capture
 from midstream.durations import Duration, micros
 from midstream.errors import PlanError
@@ -59,7 +60,8 @@ def replace(
 
     Args:
         id: the operator.
-        new: a function, a `KeyedFunction`, a sink, or an operator such as `ms.key_by("user").aggregate(...)`.
+        new: a function, a `KeyedFunction`, a sink, or an operator such as `ms.key_by("user").aggregate(...)`, or
+            `ms.built(lambda stream: ...)` for joins, tops and windows by count.
         schema: the new output schema of a `map_arrow` or `process`, where it changes.
         migrate: where a `KeyedFunction` declares other state: takes the old state of a key as a dictionary, by name,
             and gives the new one. Called once per key, when the key is next met.
@@ -68,6 +70,8 @@ def replace(
 
     def apply(plan: Plan) -> Plan:
         old = plan[id]
+        if isinstance(new, Built):
+            return new.instead(plan, id)
         if isinstance(old, (p.Source, p.Union)):
             raise PlanError(
                 f"{id!r} is {kind_of(old)} and has nothing to replace; more rows come in with "
@@ -95,11 +99,12 @@ def insert(
     """Insert an operator: after another (all that read that one read the new one), before one, or between two.
 
     `operator` is `ms.transform(...)`, `ms.map_arrow(...)`, `ms.key_by(...).process(...)` or `.aggregate(...)`,
-    `ms.watermark(...)`, `ms.union("other")`; a plain function stands for `ms.transform(function)`.
+    `ms.watermark(...)`, `ms.union("other")`, or `ms.built(lambda stream: ...)` for joins, tops and windows by count; a
+    plain function stands for `ms.transform(function)`.
     """
     if sum(place is not None for place in (after, before, between)) != 1:
         raise PlanError(f"insert {id!r}: say one of after=, before=, between=(a, b)")
-    new = _operator(operator, id)
+    new = operator if isinstance(operator, Built) else _operator(operator, id)
     if isinstance(new, p.Sink):
         raise PlanError(f"insert {id!r}: a sink is added with ms.add_sink({id!r}, sink, after=...)")
 
@@ -120,10 +125,13 @@ def insert(
             upstream, readers = between[0], {between[1]}
             if upstream not in plan[between[1]].inputs:
                 raise PlanError(f"insert {id!r}: {between[1]!r} does not read {upstream!r}")
-        inputs = (upstream, *new.inputs)  # a union brings the others
-        grown = _after(plan, upstream, msgspec.structs.replace(new, id=id, inputs=inputs))
+        if isinstance(new, Built):
+            grown = new.grown(plan, upstream, id)
+        else:
+            inputs = (upstream, *new.inputs)  # a union brings the others
+            grown = _after(plan, upstream, msgspec.structs.replace(new, id=id, inputs=inputs))
         rewired = _rewired(grown, readers, upstream, id)
-        return msgspec.structs.replace(rewired, operators=in_order(rewired.operators))
+        return msgspec.structs.replace(rewired, operators=p.in_order(rewired.operators))
 
     return Change(f"insert {id!r}", apply)
 
@@ -258,7 +266,7 @@ def undone(before: Plan, after: Plan) -> Change:
         kept = [operator for operator in plan.operators if operator.id not in touched or operator.id in was]
         merged = [was[operator.id] if operator.id in touched else operator for operator in kept]
         merged += [was[id] for id in touched if id in was and id not in now]
-        return msgspec.structs.replace(plan, operators=in_order(merged), tuning=_untuned(plan, before, after))
+        return msgspec.structs.replace(plan, operators=p.in_order(merged), tuning=_untuned(plan, before, after))
 
     return Change("undo", apply)
 
@@ -281,20 +289,6 @@ def _untuned(plan: Plan, before: Plan, after: Plan) -> p.Tuning:
                 raise PlanError(f"{name} has been tuned again since; undo that modification first")
             taken_back[name] = was
     return msgspec.structs.replace(plan.tuning, **taken_back)
-
-
-def in_order(wanted: Sequence[AnyOperator]) -> tuple[AnyOperator, ...]:
-    """Put operators behind their inputs, otherwise as they stand; what reads itself in a circle is refused."""
-    found: list[AnyOperator] = []
-    rest, ids = list(wanted), {operator.id for operator in wanted}
-    while rest:
-        placed = {operator.id for operator in found}
-        ready = [operator for operator in rest if all(id in placed or id not in ids for id in operator.inputs)]
-        if not ready:
-            raise PlanError(f"the operators {', '.join(repr(o.id) for o in rest)} read each other in a circle")
-        found += ready
-        rest = [operator for operator in rest if operator not in ready]
-    return tuple(found)
 
 
 def _successor(old: AnyOperator, new: Any, schema: str | None) -> AnyOperator:
@@ -320,7 +314,7 @@ def _successor(old: AnyOperator, new: Any, schema: str | None) -> AnyOperator:
         return operators.map_arrow(new, schema=schema or old.schema, id=old.id)
     raise PlanError(
         f"{old.id!r} is {kind_of(old)} and cannot be replaced by {type(new).__name__}; give an operator such as "
-        "ms.transform(...), ms.map_arrow(...), ms.key_by(...).process(...) or .aggregate(...)"
+        "ms.transform(...), ms.map_arrow(...), ms.key_by(...).process(...) or .aggregate(...), or ms.built(...)"
     )
 
 
@@ -338,7 +332,7 @@ def _operator(thing: Any, id: str) -> AnyOperator:
         return operators.transform(thing, id=id)
     raise PlanError(
         f"insert {id!r}: {type(thing).__name__} is not an operator; give ms.transform(...), ms.map_arrow(...), "
-        "ms.key_by(...).process(...) or .aggregate(...)"
+        "ms.key_by(...).process(...) or .aggregate(...), or ms.built(...)"
     )
 
 

@@ -104,7 +104,8 @@ class CountWindows(KeyedFunction):
     """Keeps the windows of a key that are not full yet.
 
     Promised: a row begins a window if it is the first of its key, `step` rows after the one that began the last window,
-    or in no window otherwise. Not promised: that rows of different epochs are taken in the order of event time.
+    or in no window otherwise; a window keeps the size that it began with, and its timeout once that runs.
+    Not promised: that rows of different epochs are taken in the order of event time.
     """
 
     def __init__(self, window: CountWindow, keys: int, parts: tuple[Part, ...]) -> None:
@@ -114,7 +115,7 @@ class CountWindows(KeyedFunction):
     def declared(self) -> dict[str, StateDeclaration]:
         """The number of the next window, the rows since the last began, and the open windows, oldest first."""
         parts = [(f"part{i}", part.kept) for i, part in enumerate(self.parts)]
-        kept = struct([("number", "bigint"), ("rows", "bigint"), ("until", "timestamp"), *parts])
+        kept = struct([("number", "bigint"), ("rows", "bigint"), ("size", "bigint"), ("until", "timestamp"), *parts])
         return {"following": value("bigint"), "since": value("bigint"), "open": value(f"array<{kept}>")}
 
     def process(self, key: Any, rows: list[Any], ctx: Context) -> Iterable[tuple[Any, ...]]:
@@ -125,14 +126,17 @@ class CountWindows(KeyedFunction):
         found = []
         for row in rows:
             if not open_ or since >= self.step:
-                open_.append({"number": following, "rows": 0, "until": None} | self._nothing())
+                open_.append({"number": following, "rows": 0, "size": self.size, "until": None} | self._nothing())
                 following, since = following + 1, 0
             since += 1
             for window in open_:
                 self._take(window, row, ctx)
-            while open_ and open_[0]["rows"] >= self.size:
-                found.append(self._shown(key, full := open_.pop(0)))
-                self._forget_timer(full["until"], open_, ctx)
+            full = [window for window in open_ if window["rows"] == window["size"]]
+            if full:  # of windows of one size only the first can be
+                open_ = [window for window in open_ if window["rows"] < window["size"]]
+                found += [self._shown(key, window) for window in full]
+                for window in full:
+                    self._forget_timer(window["until"], open_, ctx)
         for name, now in (("following", following), ("since", since), ("open", open_ or None)):
             state.write(name, now)
         return found

@@ -201,7 +201,7 @@ class Dataflow:
 
     def _late(self, late: p.Late) -> str:
         """The rows that windows do not take, and why."""
-        windows = p.windows_of(self.resolved.plan, late)
+        windows = p.windows_before(self.resolved.plan, late)
         if not self._gives_late(windows):
             return self._sql.late(late, self._table(late.inputs[0]))
         view = f"{_BATCH}_late_{list(self.resolved.keyed).index(windows.id)}"
@@ -286,6 +286,7 @@ class Dataflow:
                     event_time=keyed.event_time,
                     shared=keyed.shared,
                     told=None if operator.told is None else Told(operator.told_by, keyed.told_time),
+                    in_windows=p.windows_of(self.resolved.plan, operator.id) is not None,
                 )
             )
         query = placement(rows, operator, keyed, run, columns, told, combine=combine, markers=markers)

@@ -55,8 +55,8 @@ class Flow:
         """The output of an operator that is there already: `flow.stream("counts")`."""
         plan = self.plan()
         plan[id]
-        found = [windows for windows in plan.of(p.Window, p.Spread) if windows.of == id]
-        return Windowed(self, id, found[0].inputs[0]) if found else Stream(self, id)
+        windows = p.windows_of(plan, id)
+        return Stream(self, id) if windows is None else Windowed(self, id, windows.inputs[0])
 
     @property
     def session(self) -> SparkSession:
@@ -377,7 +377,7 @@ class Windowed(Stream):
         if id in known:
             return Stream(self.flow, id)
         late = p.Late(id=id, inputs=(self.input,), of=self.id)
-        p.windows_of(self.flow.plan(), late)
+        p.windows_before(self.flow.plan(), late)
         return self.flow._add(late)
 
     def top(self, id: str, n: int = 1, *, by: str, ties: bool = True, slots: int = 0) -> Stream:

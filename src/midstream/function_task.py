@@ -24,6 +24,7 @@ from midstream.state.keyed import GroupState
 from midstream.state.keys import KeyCodec
 from midstream.state.shared import SharedForms, SharedState
 from midstream.state.wire import moment_of
+from midstream.windows import BOUNDS
 
 ORDER, TIE, BROADCAST = "_order", "_tie", "_broadcast"
 _HIDDEN = {SLOT, GROUP, ORDER, TIE, BROADCAST}
@@ -82,6 +83,7 @@ class FunctionTask(SlotTask):
     event_time: str | None = None  # the column that has it
     shared: Stage | None = None  # the state of groups
     told: Told | None = None  # every group gets the rows of another stream
+    in_windows: bool = False  # rows come with the bounds of a window
 
     def work(
         self, work: Work, rows: pa.RecordBatch, groups: npt.NDArray[np.int32], owned: frozenset[int]
@@ -145,6 +147,10 @@ class FunctionTask(SlotTask):
         batches = output.batches()
         work.lap("emit")
         return batches
+
+    def latest(self, rows: pa.RecordBatch) -> int | None:
+        """The start of the latest window."""
+        return pc.max(rows.column(BOUNDS[0]).cast(pa.int64())).as_py() if self.in_windows else None
 
     def _fire(
         self, function: KeyedFunction, state: GroupState, context: Context, codec: KeyCodec, output: _Output

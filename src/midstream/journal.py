@@ -77,7 +77,7 @@ class OperatorState(msgspec.Struct, frozen=True, kw_only=True):
     layouts: dict[int, str] = {}  # where a form of the state begins -> that form of keys and values
     top: int = 0  # the first number that no form has used yet
     watermark: int | None = None  # of the epoch: windows that end before it are closed
-    latest: int | None = None  # of windows: the start of the latest pane that ever had rows
+    latest: int | None = None  # of windows: the start of the latest pane, or window, that ever had rows
     regimes: tuple[Regime, ...] = ()  # which windows are of which shape
 
 

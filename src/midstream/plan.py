@@ -6,7 +6,7 @@ streaming DataFrame belongs to the session that made it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -157,6 +157,16 @@ class Spread(Operator, frozen=True, kw_only=True, tag="spread"):
     size: int  # microseconds
     slide: int
 
+    @property
+    def spec(self) -> windows.Window:
+        """Where the windows begin and end."""
+        return windows.Window(self.size, self.slide)
+
+    @property
+    def lateness(self) -> int:
+        """How long after its end a window takes rows: the function has given it out."""
+        return 0
+
 
 class Late(Operator, frozen=True, kw_only=True, tag="late"):
     """The rows that the windows of an operator do not take, and why."""
@@ -272,7 +282,7 @@ def check(plan: Plan) -> None:
             if wanted not in seen:
                 raise PlanError(f"operator {operator.id!r} reads {wanted!r}, which is not defined before it")
         if isinstance(operator, Late):
-            windows_of(plan, operator)
+            windows_before(plan, operator)
         if isinstance(operator, (Window, Spread)):
             refuse_revised(plan, operator)
         if isinstance(operator, Window) and operator.is_session:
@@ -323,10 +333,30 @@ def _windows_above(plan: Plan, operator: AnyOperator, until: tuple[type[Operator
             todo += above.inputs
 
 
-def windows_of(plan: Plan, late: Late) -> Window | Spread:
+def in_order(wanted: Sequence[AnyOperator]) -> tuple[AnyOperator, ...]:
+    """Put operators behind their inputs, otherwise as they stand; what reads itself in a circle is refused."""
+    found: list[AnyOperator] = []
+    rest, ids = list(wanted), {operator.id for operator in wanted}
+    while rest:
+        placed = {operator.id for operator in found}
+        ready = [operator for operator in rest if all(id in placed or id not in ids for id in operator.inputs)]
+        if not ready:
+            raise PlanError(f"the operators {', '.join(repr(o.id) for o in rest)} read each other in a circle")
+        found += ready
+        rest = [operator for operator in rest if operator not in ready]
+    return tuple(found)
+
+
+def windows_of(plan: Plan, id: str) -> Window | Spread | None:
+    """The windows of event time that a keyed operator has; they may be another operator, before it."""
+    return next((operator for operator in plan.of(Window, Spread) if operator.of == id), None)
+
+
+def windows_before(plan: Plan, late: Late) -> Window | Spread:
     """The windows whose late rows these are; refuses those of what has none."""
-    for operator in plan.of(Window, Spread):
-        if operator.of == late.of:
-            found: Window | Spread = operator
-            return found
-    raise PlanError(f"{late.id!r} are the late rows of {late.of!r}, which has no windows of event time in this plan")
+    found = windows_of(plan, late.of)
+    if found is None:
+        raise PlanError(
+            f"{late.id!r} are the late rows of {late.of!r}, which has no windows of event time in this plan"
+        )
+    return found

@@ -63,9 +63,9 @@ def next_record(
 
 def _with_regimes(after: OperatorState, resolved: Resolved, id: str, before: OperatorState) -> OperatorState:
     """Note the regimes of windows that an epoch ran under, but for those that are past for all groups."""
-    operator, regimes = resolved.plan[id], regimes_of(resolved, id, before)
-    if isinstance(operator, p.Window) and after.watermark is not None and not after.backlog:
-        regimes = without_past(regimes, after.watermark - operator.lateness)
+    windows, regimes = p.windows_of(resolved.plan, id), regimes_of(resolved, id, before)
+    if windows is not None and after.watermark is not None and not after.backlog:
+        regimes = without_past(regimes, after.watermark - windows.lateness)
     return msgspec.structs.replace(after, regimes=regimes)
 
 

@@ -65,11 +65,11 @@ def watermark_of(resolved: Resolved, id: str, commit: Commit | None, clock: int)
 
 
 def regimes_of(resolved: Resolved, id: str, state: OperatorState) -> tuple[Regime, ...]:
-    """Which windows of an operator are of which shape, after a commit; none if it has no windows with panes."""
-    operator = resolved.plan[id]
-    if not isinstance(operator, p.Window) or not isinstance(operator.spec, Window):
+    """Which windows of an operator are of which shape, after a commit; none if it has no windows of a fixed size."""
+    windows = p.windows_of(resolved.plan, id)
+    if windows is None or not isinstance(windows.spec, Window):
         return ()
-    return succeeded(state.regimes, operator.spec, state.latest)
+    return succeeded(state.regimes, windows.spec, state.latest)
 
 
 def _is_idle(resolved: Resolved, id: str, commit: Commit, clock: int) -> bool:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from midstream import plan as p
 from midstream.aggregates import quote
-from midstream.regimes import Regime, pane_sql
+from midstream.regimes import FOR_EVER, Regime, pane_sql
 from midstream.resolve import LATE_REASON, Resolved
 from midstream.watermarks import ahead, varying
-from midstream.windows import BOUNDS, END_OF_TIME, Session, Window
+from midstream.windows import BOUNDS, END_OF_TIME, LONG_AGO, Session, Window
 
 if TYPE_CHECKING:
     from midstream.dataflow import KeyedRun
@@ -37,17 +37,17 @@ class WindowSql:
         limit = ahead(self.resolved, window.id, self.clock)
         return f"({pane})" if limit is None else f"if({time} <= {varying(limit, time)}, {pane}, null)"
 
-    def regimes(self, window: p.Window) -> tuple[Regime, ...]:
+    def regimes(self, windows: p.Window | p.Spread) -> tuple[Regime, ...]:
         """Which windows have which size and slide."""
-        assert isinstance(window.spec, Window)
-        return self.keyed[window.id].regimes or (Regime(window.spec),)
+        assert isinstance(windows.spec, Window)
+        return self.keyed[windows.of].regimes or (Regime(windows.spec),)
 
     def is_taken(self, windows: p.Spread) -> str:
         """Whether one of the windows takes a row."""
-        first, last = self._starts(windows)
         limit, time = ahead(self.resolved, windows.of, self.clock), self._time(windows)
         near = "" if limit is None else f" and {time} <= {varying(limit, time)}"
-        return f"coalesce({first} <= {last}{near}, false)"
+        has_some = " or ".join(f"{first} <= {last}" for _, first, last in self._starts(windows))
+        return f"coalesce(({has_some}){near}, false)"
 
     def count_late(self, windows: p.Spread) -> str:
         """How many rows none of the windows takes."""
@@ -55,14 +55,21 @@ class WindowSql:
 
     def spread(self, windows: p.Spread) -> list[str]:
         """The columns of a row that is taken, once for each of its windows, with the bounds."""
-        first, last = self._starts(windows)
-        begin, end = (f"timestamp_micros(_start{more})" for more in ("", f" + {windows.size}L"))
-        rows = f"explode(sequence({first}, {last}, {windows.slide}L)) as _start"
-        return [rows, f"{begin} as {BOUNDS[0]}", f"{end} as {BOUNDS[1]}"]
+        *older, newest = self._starts(windows)
+        found = [
+            f"if({first} <= {last}, sequence({first}, {last}, {regime.window.slide}L), cast(array() as array<long>))"
+            for regime, first, last in (*older, newest)
+        ]
+        size = f"{newest[0].window.size}L"
+        if older:
+            cases = (f"when _start < {regime.until}L then {regime.window.size}L" for regime, _, _ in older)
+            size = f"case {' '.join(cases)} else {size} end"
+        begin, end = (f"timestamp_micros(_start{more})" for more in ("", f" + {size}"))
+        return [f"explode(concat({', '.join(found)})) as _start", f"{begin} as {BOUNDS[0]}", f"{end} as {BOUNDS[1]}"]
 
     def late(self, late: p.Late, table: str) -> str:
         """The rows that no window takes, and why, as a query; of sessions `table` has no others."""
-        windows = p.windows_of(self.resolved.plan, late)
+        windows = p.windows_before(self.resolved.plan, late)
         time, limit = self._time(windows), ahead(self.resolved, late.of, self.clock)
         too_far = f"when {time} > {varying(limit, time)} then 'too far ahead' " if limit is not None else ""
         reason = f"case when {time} is null then 'no event time' {too_far}else 'late' end"
@@ -72,15 +79,20 @@ class WindowSql:
             condition = "true" if windows.gap else f"{self.pane(windows)} is null"
         return f"select *, {reason} as {LATE_REASON} from {table} where {condition}"
 
-    def _starts(self, windows: p.Spread) -> tuple[str, str]:
-        """Of the windows that a row is in and that are open, when the first and the last begin."""
-        size, slide, time = windows.size, windows.slide, self._time(windows)
-        first = f"{time} - {size}L - pmod({time} - {size}L, {slide}L) + {slide}L"
-        passed = self._passed(windows)
-        if passed is not None:
-            opened = passed - size
-            first = f"greatest({first}, {varying(opened - opened % slide + slide, time)})"
-        return first, f"{time} - pmod({time}, {slide}L)"
+    def _starts(self, windows: p.Spread) -> list[tuple[Regime, str, str]]:
+        """Of the windows that a row is in and that are open, when the first and the last begin, for each shape."""
+        time, passed, found = self._time(windows), self._passed(windows), []
+        for regime in self.regimes(windows):
+            size, slide = regime.window.size, regime.window.slide
+            first = f"{time} - {size}L - pmod({time} - {size}L, {slide}L) + {slide}L"
+            last = f"{time} - pmod({time}, {slide}L)"
+            opened = regime.since if passed is None else regime.starts_after(passed)
+            if opened > LONG_AGO:
+                first = f"greatest({first}, {varying(opened, time)})"
+            if regime.until < FOR_EVER:
+                last = f"least({last}, {regime.until - 1}L)"
+            found.append((regime, first, last))
+        return found
 
     def _time(self, windows: p.Window | p.Spread) -> str:
         return f"unix_micros({quote(str(self.resolved.event_times[windows.inputs[0]]))})"
@@ -91,8 +103,7 @@ class WindowSql:
         passed = epoch.watermark
         if passed is not None and (passed >= END_OF_TIME or self.is_of_windows(windows)):
             passed = epoch.before  # rows that this epoch makes come before its watermark
-        lateness = windows.lateness if isinstance(windows, p.Window) else 0
-        return None if passed is None else passed - lateness
+        return None if passed is None else passed - windows.lateness
 
     def is_of_windows(self, windows: p.Window | p.Spread) -> bool:
         """Whether the rows of a window are windows that close in this epoch."""

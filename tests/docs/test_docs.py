@@ -14,6 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import midstream as ms
+from midstream import api
 from midstream.sinks.base import Sink
 from midstream.sinks.console import Console
 from midstream.sinks.delta import Delta
@@ -117,6 +118,7 @@ def test_files_that_a_page_names_exist(path: Path) -> None:
 
 @pytest.mark.parametrize("name", ms.__all__)
 def test_a_public_name_has_a_docstring_and_stands_in_the_concepts(name: str) -> None:
+    assert getattr(ms, name) is getattr(api, name), "and not a module of the same name"
     assert inspect.getdoc(getattr(ms, name))
     assert f"ms.{name}" in (ROOT / "docs" / "concepts.md").read_text()
 

@@ -14,8 +14,9 @@ from midstream import testing
 from midstream.live import Live
 from midstream.regimes import Regime, pane_sql
 from midstream.watermarks import varying
-from midstream.windows import Window
-from tests.windowing import SCHEMA, Changing, Event, NaiveSessions, cut, pane_of, rows_of, some_events, utc
+from midstream.windows import CountWindow, Window
+from tests.unit.test_count_windows import Naive as Counted
+from tests.windowing import SCHEMA, Changing, Event, NaiveSessions, bounds, cut, pane_of, rows_of, some_events, utc
 
 AGGREGATES = {"n": ms.count(), "total": ms.sum("price"), "best": ms.max("price")}
 END: Event = ("eve", 1, 1000.0)  # closes all windows before it
@@ -175,6 +176,89 @@ def test_a_savepoint_has_the_windows_of_every_size(spark: SparkSession, tmp_path
         expected += naive.epoch(events)[0]
     expected += naive.epoch([], is_last=True)[0]
     assert Counter(map(utc, [*out.rows(), *rest.rows()])) == expected == naive.of_all_rows()
+
+
+def test_the_tops_of_windows_that_are_open_keep_their_size(spark: SparkSession) -> None:
+    """Changed, undone, and restarted in between; some rows come too late for any window."""
+    lists = cut(some_events(seed=31, count=70, disorder=20.0, per_second=1.0), 10)
+    shapes = {"best": [(12, 3), (15, 15)], "tens": [(10, 10), (8, 4)]}
+    naive = {id: Changing(*first, delay=2, keyed=id == "tens") for id, (first, _) in shapes.items()}
+    out = {name: ms.sinks.memory() for name in ("best", "tens", "late")}
+
+    def top(timed: ms.Stream, id: str, shape: tuple[int, int]) -> Any:
+        rows = timed.key_by("user") if id == "tens" else timed
+        return rows.window(ms.sliding(*shape)).top(id, 2, by="price")
+
+    def build(flow: ms.Flow, rows: ms.Stream) -> None:
+        timed = rows.with_watermark("ts", 2)
+        for id, (first, _) in shapes.items():
+            top(timed, id, first).sink(f"{id}.out", out[id])
+        flow.stream("best").late.sink("best.late.out", out["late"])  # type: ignore[attr-defined]
+
+    with Live(spark, build, options={"on_drift": "keep"}, rows=SCHEMA) as live:
+
+        def feed(events: list[Event]) -> None:
+            live.feed("rows", rows_of(events))
+            for each in naive.values():
+                each.epoch(events)
+
+        def change(to: int) -> None:
+            for id, each in naive.items():
+                each.change(*shapes[id][to])
+
+        for events in lists[:3]:
+            feed(events)
+        others = {id: ms.built(lambda timed, id=id: top(timed, id, shapes[id][1])) for id in shapes}  # type: ignore[misc]
+        live.modify(*(ms.replace(id, other) for id, other in others.items()))
+        change(to=1)
+        feed(lists[3])
+        live.job.stop()
+        live.job = live._start()
+        feed(lists[4])
+        live.job.modifications[0].undo().wait(60)
+        change(to=0)
+        for events in (*lists[5:], [END], []):
+            feed(events)
+        live.next_epoch()
+        assert live.job._engine.last is not None
+        assert [len(live.job._engine.last.operators[id].regimes) for id in shapes] == [1, 1], (
+            "what is past is forgotten"
+        )
+    for id, each in naive.items():
+        wanted = Counter[Any]()
+        for (user, start), prices in each.kept.items():
+            for price in prices:
+                worth = -1000 if price is None else price
+                if each.end(start) < END[2] and sum((-1000 if p is None else p) > worth for p in prices) < 2:
+                    wanted[(user, price, *utc(bounds(start, each.end(start) - start)))] += 1
+        found = Counter((row.user if each.keyed else "all", row.price, *utc(row[-2:])) for row in out[id].rows())
+        assert found == wanted, id
+    late = Counter((*utc(rows_of([event[:3]])[0]), event[3]) for event in naive["best"].late.elements())
+    assert Counter(map(utc, out["late"].rows())) == late
+    assert late
+
+
+def test_windows_by_count_that_are_open_keep_their_size(spark: SparkSession) -> None:
+    lists = cut(some_events(seed=5, count=60), 10)
+    out, naive = ms.sinks.memory(), Counted(CountWindow(7, 3, 0))
+
+    def sums(timed: ms.Stream) -> Any:
+        window = ms.count_window(naive.window.size, naive.window.step)
+        return timed.key_by("user").window(window).aggregate("sums", n=ms.count(), total=ms.sum("price"))
+
+    def build(flow: ms.Flow, rows: ms.Stream) -> None:
+        sums(rows.with_watermark("ts", 0)).sink("out", out)
+
+    expected = Counter[Any]()
+    with Live(spark, build, rows=SCHEMA) as live:
+        for shape, events in zip([(7, 3), (7, 3), (4, 4), (4, 4), (9, 2), (9, 2)], lists, strict=True):
+            if shape != (naive.window.size, naive.window.step):
+                naive.window = CountWindow(*shape, 0)
+                live.modify(ms.replace("sums", ms.built(sums)))
+            live.feed("rows", rows_of(events))
+            timed = sorted(events, key=lambda event: event[2] or 0.0)
+            expected += naive.epoch([(user, price, None) for user, price, _ in timed], None)
+    assert Counter(map(tuple, out.rows())) == Counter((*row[:3], row[4]) for row in expected.elements())
 
 
 def test_a_gap_that_is_changed_is_that_of_rows_to_come(spark: SparkSession) -> None:

@@ -225,10 +225,13 @@ def test_duplicates_within_a_span_are_dropped_in_event_time_or_by_the_clock(spar
 def test_a_join_is_modified_moved_and_taken_back_while_it_runs(spark: SparkSession) -> None:
     out = ms.sinks.memory()
 
-    def build(flow: ms.Flow, orders: ms.Stream, payments: ms.Stream, how: str = "inner") -> None:
-        left = orders.with_watermark("ts", 0).key_by("customer")
-        right = payments.with_watermark("at", 0).key_by("payer")
-        left.join("j", right, how=how, within=ms.between("-5 s", "5 s"), slots=1).sink("out", out)
+    def joined(orders: ms.Stream, how: str) -> ms.Stream:
+        left, right = orders.key_by("customer"), orders.flow.stream("payments.watermark").key_by("payer")
+        return left.join("j", right, how=how, within=ms.between("-5 s", "5 s"), slots=1)
+
+    def build(flow: ms.Flow, orders: ms.Stream, payments: ms.Stream) -> None:
+        payments.with_watermark("at", 0)
+        joined(orders.with_watermark("ts", 0), "inner").sink("out", out)
 
     def pairs() -> Counter[Row]:
         return plain(out.rows())
@@ -242,9 +245,7 @@ def test_a_join_is_modified_moved_and_taken_back_while_it_runs(spark: SparkSessi
     ) as live:
         live.feed("orders", [(1, second(0)), (2, second(0))])
         live.feed("payments", [(9, second(0))])
-        outer = ms.Flow("live")
-        build(outer, *(outer.source(id, live._source(id)) for id in ("orders", "payments")), how="left")
-        changed = live.modify(outer)
+        changed = live.modify(ms.replace("j", ms.built(lambda orders: joined(orders, "left"))))
         live.feed("orders", [(3, second(1)), (4, second(1))])
         moved = live.modify(ms.rescale("j", slots=3))
         live.feed("payments", [(1, second(2)), (3, second(2))])

@@ -14,7 +14,7 @@ import midstream as ms
 from midstream import testing
 from midstream.resolve import resolve
 from tests.slow import slow
-from tests.windowing import SCHEMA, START, Naive, cut, expected, late_rows, rows_of, some_events, utc
+from tests.windowing import SCHEMA, START, Naive, bounds, cut, expected, late_rows, rows_of, some_events, utc
 
 AGGREGATES = {"n": ms.count(), "total": ms.sum("price"), "best": ms.max("price")}
 SHAPES = {"tumbling": (10, 10), "sliding": (10, 4)}
@@ -154,10 +154,6 @@ def test_rows_that_come_too_late_for_the_top_of_a_window_are_seen_and_counted(sp
         best = max((price for price in prices if price is not None), default=None)
         wanted[(user, best, *utc(bounds(start, 10)))] += prices.count(best)
     assert Counter((row.user, row.price, *utc(row[-2:])) for row in found.rows("out")) == wanted
-
-
-def bounds(start: int, size: int) -> tuple[Any, Any]:
-    return START + timedelta(seconds=start), START + timedelta(seconds=start + size)
 
 
 def leading(items: Any, n: int, per: int) -> list[Any]:

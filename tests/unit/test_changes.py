@@ -197,4 +197,4 @@ bids, version 1
 
 def test_a_circle_is_refused() -> None:
     with pytest.raises(PlanError, match="'a', 'b' read each other in a circle"):
-        changes.in_order([p.Union(id="a", inputs=("b",)), p.Union(id="b", inputs=("a",))])
+        p.in_order([p.Union(id="a", inputs=("b",)), p.Union(id="b", inputs=("a",))])

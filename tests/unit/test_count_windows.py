@@ -29,7 +29,11 @@ PARTS = (
 KEPT = [pa.list_(pa.float64()) if part.function == "mean" else pa.int64() for part in PARTS]
 MOMENT = pa.timestamp("us", tz="UTC")
 WINDOW = pa.struct(
-    [("number", pa.int64()), ("rows", pa.int64()), ("until", MOMENT), *((f"part{i}", t) for i, t in enumerate(KEPT))]
+    [
+        *((name, pa.int64()) for name in ("number", "rows", "size")),
+        ("until", MOMENT),
+        *((f"part{i}", t) for i, t in enumerate(KEPT)),
+    ]
 )
 TYPES = {"following": pa.int64(), "since": pa.int64(), "open": pa.list_(WINDOW)}
 Row = tuple[str, int | None, int | None]  # key, a number, event time
@@ -47,6 +51,7 @@ class Naive:
     def __init__(self, window: CountWindow) -> None:
         self.window = window
         self.begun: dict[str, list[list[Row]]] = defaultdict(list)  # all windows of a key, whether open or not
+        self.sizes: dict[str, list[int]] = defaultdict(list)  # that they began with
         self.over: set[tuple[str, int]] = set()
 
     def epoch(self, rows: list[Row], watermark: int | None) -> Counter[Any]:
@@ -56,10 +61,11 @@ class Naive:
             numbers = [i for i in range(len(windows)) if (row[0], i) not in self.over]
             if not numbers or len(windows[-1]) >= self.window.step:
                 windows.append([])
+                self.sizes[row[0]].append(self.window.size)
                 numbers.append(len(windows) - 1)
             for i in numbers:
                 windows[i].append(row)
-                if len(windows[i]) == self.window.size:
+                if len(windows[i]) == self.sizes[row[0]][i]:
                     found[shown(row[0], i, windows[i])] += 1
                     self.over.add((row[0], i))
         for key, windows in self.begun.items():
@@ -98,6 +104,26 @@ def test_every_epoch_gives_out_what_the_definition_says(
     assert Counter(runner.epoch([], END_OF_TIME)) == naive.epoch([], END_OF_TIME)
 
 
+@given(
+    shapes=st.lists(st.sampled_from([(1, 1), (3, 3), (3, 1), (4, 3), (5, 2)]), min_size=2, max_size=4),
+    timeout=st.sampled_from([0, 30]),
+    epochs=st.lists(ROWS, max_size=12),
+)
+def test_windows_that_are_open_keep_their_size_when_it_is_changed(
+    shapes: list[tuple[int, int]], timeout: int, epochs: list[list[Row]]
+) -> None:
+    windows = [CountWindow(*shape, timeout) for shape in shapes]
+    naive, runner = Naive(windows[0]), Runner(CountWindows(windows[0], 1, PARTS), TYPES, time_at=2)
+    greatest = 0
+    for number, rows in enumerate([*epochs, []]):
+        naive.window = windows[number // 3 % len(windows)]
+        runner.function = CountWindows(naive.window, 1, PARTS)
+        given_ = [(row[0], (*row[:2], None if row[2] is None else moment_of(row[2]))) for row in rows]
+        assert Counter(runner.epoch(given_, greatest)) == naive.epoch(rows, greatest)
+        greatest = max([at for _, _, at in rows if at is not None] + [greatest])
+    assert Counter(runner.epoch([], END_OF_TIME)) == naive.epoch([], END_OF_TIME)
+
+
 def test_without_event_time_the_clock_counts_and_the_end_of_the_input() -> None:
     runner = Runner(CountWindows(count_window(3, timeout=0.00001), 1, PARTS[:1]), TYPES_OF_ONE)
     assert runner.epoch([("a", ()), ("b", ())], None, now=0) == []
@@ -107,7 +133,7 @@ def test_without_event_time_the_clock_counts_and_the_end_of_the_input() -> None:
     assert runner.epoch([], END_OF_TIME, now=11) == [("b", 1, 1)]
 
 
-TYPES_OF_ONE = TYPES | {"open": pa.list_(pa.struct(list(WINDOW)[:4]))}
+TYPES_OF_ONE = TYPES | {"open": pa.list_(pa.struct(list(WINDOW)[:5]))}
 
 
 @pytest.mark.parametrize(("size", "step"), [(0, None), (3, 4), (3, 0)])

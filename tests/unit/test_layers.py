@@ -32,7 +32,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         ),
         "state place ddl per_epoch garbage sinks sources journal storage metrics aggregation retention",
         "coordinator modification feeds",
-        "operators changes relocation planfile plan succession functions aggregates deduplication code",
+        "operators changes building relocation planfile plan succession functions aggregates deduplication code",
         "migration windows regimes seats standbys balance routing events errors durations",
     )
 )
