@@ -17,6 +17,7 @@ from midstream import storage as layout
 from midstream.dataflow import SEEN, Dataflow, KeyedRun
 from midstream.errors import CheckpointError, MidstreamError
 from midstream.events import Event
+from midstream.failures import explained
 from midstream.resolve import Resolved
 from midstream.sinks.base import Sink, Staged, Staging
 from midstream.state.changelog import Report, read_report
@@ -122,6 +123,8 @@ class Attempt:
         for name in self.storage.list(directory):
             path = f"{directory}/{name}"
             report = read_report(self.storage, path)
+            if report.failure:
+                raise explained(Exception(report.failure))
             other = found.setdefault(report.slot, (path, report))[1]
             if other.content != report.content or other.groups != report.groups:
                 raise NotDeterministicError(

@@ -40,9 +40,9 @@ def is_final(error: BaseException, master: str) -> bool:
     """Tell whether running the epoch again would only fail again.
 
     So it is with what Midstream has diagnosed, and with an exception in the user's code that Spark's own task retries
-    have not cured; a plain `local[n]` gives a task one try.
+    have not cured; a plain `local[n]` gives a task one try, and what a slot has reported was not tried again.
     """
     found = explained(error)
     diagnosed = (errors.SchemaError, errors.StateError, errors.CheckpointError, errors.PlanError, errors.SinkError)
-    retried = not re.fullmatch(r"local(\[[\d*]+\])?", master)
+    retried = not isinstance(error, UserCodeError) and not re.fullmatch(r"local(\[[\d*]+\])?", master)
     return isinstance(found, diagnosed) or (retried and isinstance(found, UserCodeError))

@@ -8,6 +8,7 @@ committed. This file is what both kinds of keyed operator share; they fill in `W
 from __future__ import annotations
 
 import time
+import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -18,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from midstream import place
-from midstream.errors import StateError
+from midstream.errors import CheckpointError, StateError
 from midstream.garbage import seldom_looked_for
 from midstream.routing import Routing
 from midstream.state.backlog import Deferred, read_rows, write_rows
@@ -49,6 +50,7 @@ class Relocation:
 
 
 _NOTHING = Relocation()
+_NOT_OF_CODE = (OSError, MemoryError, CheckpointError, StateError)  # of the host, or of what is stored: Spark's to try
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +112,12 @@ class SlotTask(ABC):
         received = [batch for batch in batches if batch.num_rows]
         if received:
             with seldom_looked_for():
-                output = self._run(received, started)
+                try:
+                    output = self._run(received, started)
+                except _NOT_OF_CODE:
+                    raise
+                except Exception:
+                    output = self._failed(received[0], traceback.format_exc())
             yield from output
 
     def _run(self, received: list[pa.RecordBatch], started: float) -> list[pa.RecordBatch]:
@@ -147,6 +154,13 @@ class SlotTask(ABC):
         work.report.copied, work.report.sizes = budget.copied, cache.sizes
         work.log.write(Storage(self.head.checkpoint), self.directory, work.report, content=self.comparable)
         return output
+
+    def _failed(self, rows: pa.RecordBatch, why: str) -> list[pa.RecordBatch]:
+        """Report an exception of the user's code: were it raised, Spark would try again, each time in a new process."""
+        slot = self.routing.tokens.index(rows.column(SLOT)[0].as_py())
+        report = Report(operator=self.operator, slot=slot, failure=why)
+        LogWriter().write(Storage(self.head.checkpoint), self.directory, report)
+        return []
 
     def _beside_another(
         self, work: Work, rows: pa.RecordBatch, groups: npt.NDArray[np.int32], mine: frozenset[int]

@@ -95,6 +95,39 @@ def test_an_error_in_user_code_is_shown_with_its_traceback(spark: SparkSession) 
         testing.run(spark, one_process(Fails()), rows=ROWS)
 
 
+class FailsAtFirst(ms.KeyedFunction):
+    """Fails for one key, as often as it is told, and writes down each call."""
+
+    def __init__(self, error: Exception, times: int, calls: Path) -> None:
+        self.error, self.times, self.calls = error, times, str(calls)
+
+    def process(self, key: Any, rows: list[Any], ctx: ms.Context) -> Any:
+        if key == 1:
+            with open(self.calls, "a+") as file:
+                file.write(".")
+                if file.tell() <= self.times:
+                    raise self.error
+        yield key, len(rows)
+
+
+@pytest.mark.parametrize(
+    ("error", "calls"),
+    [(ValueError("no"), 3), (ConnectionError("no"), 2)],  # runs of the epoch, tries of the task that Spark may make
+)
+def test_who_tries_again_depends_on_the_error(
+    spark: SparkSession, tmp_path: Path, error: Exception, calls: int
+) -> None:
+    with pytest.raises(ms.JobError, match=f"own code failed: {type(error).__name__}: no"):
+        testing.run(spark, one_process(FailsAtFirst(error, 99, tmp_path / "calls")), rows=ROWS)
+    assert (tmp_path / "calls").stat().st_size == calls
+
+
+def test_an_error_that_does_not_come_again_costs_a_run(spark: SparkSession, tmp_path: Path) -> None:
+    found = testing.run(spark, one_process(FailsAtFirst(ValueError("no"), 2, tmp_path / "calls")), rows=ROWS)
+    assert [rerun.epoch for rerun in found.reruns()] == [0, 0]
+    assert Counter(map(tuple, found.rows("out"))) == Counter([(1, 1), (2, 1)])
+
+
 def test_a_function_that_cannot_be_pickled_is_refused_before_anything_runs(spark: SparkSession) -> None:
     lock = threading.Lock()
 

@@ -54,6 +54,7 @@ class Report(msgspec.Struct, kw_only=True):
     caught_up: list[int] = []  # groups that have made up for all they had missed
     copied: int = 0  # bytes of state that came from the durable store
     times: dict[str, float] = {}  # seconds per part of the task
+    failure: str = ""  # the traceback of an exception in the user's code; the rest says nothing then
 
 
 class LogWriter:
