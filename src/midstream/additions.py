@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ import msgspec
 from midstream import changes
 from midstream.building import Built
 from midstream.changes import Change
-from midstream.errors import PlanError
+from midstream.errors import MidstreamError, PlanError
 from midstream.flow import Flow, Stream
 from midstream.plan import Plan
 from midstream.sources.given import given
@@ -52,14 +53,14 @@ def built(build: Callable[[Stream], object]) -> Built:
     if not callable(build):
         raise PlanError("built needs a function of a stream, such as lambda counts: counts.top(...)")
 
-    def grown(plan: Plan, read: str, id: str) -> Plan:
-        new = _grown(plan, read, build, f"built {id!r}")
+    def over(plan: Plan, read: str, id: str) -> Plan:
+        new = _grown(plan, read, build, f"the function of ms.built for {id!r}")
         if all(operator.id != id for operator in new.operators):
             made = [operator.id for operator in new.operators[len(plan.operators) :]]
             raise PlanError(f"the function of ms.built made {', '.join(map(repr, made))}, but no operator {id!r}")
         return new
 
-    return Built(grown)
+    return Built(over)
 
 
 def branch(after: str, build: Callable[[Stream], object]) -> Change:
@@ -70,15 +71,20 @@ def branch(after: str, build: Callable[[Stream], object]) -> Change:
     """
 
     def apply(plan: Plan) -> Plan:
-        return _grown(plan, after, build, f"branch after {after!r}")
+        return _grown(plan, after, build, f"the function of the branch after {after!r}")
 
     return Change(f"branch after {after!r}", apply)
 
 
 def _grown(plan: Plan, read: str, build: Callable[[Stream], object], what: str) -> Plan:
     flow = Flow.of(plan)
-    build(flow.stream(read))
+    try:
+        build(flow.stream(read))
+    except MidstreamError:
+        raise
+    except Exception as error:
+        raise PlanError(f"{what} failed: {type(error).__name__}: {error}\n{traceback.format_exc()}") from error
     new = flow.plan()
     if new.operators == plan.operators or flow.sources:
-        raise PlanError(f"{what}: add operators and sinks to the stream that is given, and no source")
+        raise PlanError(f"{what} must add operators and sinks to the stream that is given, and no source")
     return msgspec.structs.replace(plan, operators=new.operators)

@@ -60,6 +60,7 @@ class Attempt:
     clock: int = 0  # of the epoch
     execution: Callable[[], Any] = lambda: None  # see `Dataflow`
     run: str = field(default_factory=lambda: os.urandom(4).hex())
+    _ran_again: bool = False  # some operators, after their reports were read
 
     def __call__(self) -> Outcome:
         """Run all jobs of the epoch."""
@@ -78,10 +79,15 @@ class Attempt:
                 staged.append(begun[-1][0].stage(rows, begun[-1][1]))
                 self.listener(events.Staged(self.epoch, operator.id))
             reports = {id: self._reports(flow, id) for id in self.keyed}
-            return Outcome(reports, staged, self._event_times(flow), self._late(flow))
-        except BaseException:
+            outcome = Outcome(reports, staged, self._event_times(flow), self._late(flow))
+            if self._ran_again:
+                self._refuse_failed()
+            return outcome
+        except BaseException as error:
             for sink, staging in begun:
                 sink.clean(staging)
+            if isinstance(error, Exception):  # it may be for want of the rows of a slot that has failed
+                self._refuse_failed()
             raise
         finally:
             flow.close()
@@ -95,6 +101,7 @@ class Attempt:
                 flow.frame(operator.inputs[0]).write.format("noop").mode("overwrite").save()
             for id in self.keyed:
                 self._reports(flow, id)
+            self._refuse_failed()
         finally:
             flow.close()
 
@@ -108,6 +115,7 @@ class Attempt:
         slots = sorted(set(self.keyed[id].routing.owners))
         found = self._collect(id)
         if any(slot not in found for slot in slots):
+            self._ran_again = True
             flow.run_alone(id)
             found = self._collect(id)
         missing = [slot for slot in slots if slot not in found]
@@ -117,6 +125,11 @@ class Attempt:
         self.storage.sync(directory, directory.rsplit("/", 1)[0], directory.rsplit("/", 2)[0])
         return [found[slot] for slot in sorted(found)]
 
+    def _refuse_failed(self) -> None:
+        """Raise what a slot has reported instead of raising it: also one that ran again after its reports were read."""
+        for id in self.keyed:
+            self._collect(id)
+
     def _collect(self, id: str) -> dict[int, tuple[str, Report]]:
         directory = layout.log_directory(id, self.epoch, self.run)
         found: dict[int, tuple[str, Report]] = {}
@@ -124,7 +137,7 @@ class Attempt:
             path = f"{directory}/{name}"
             report = read_report(self.storage, path)
             if report.failure:
-                raise explained(Exception(report.failure))
+                raise explained(Exception(report.failure), f" (operator {id!r})")
             other = found.setdefault(report.slot, (path, report))[1]
             if other.content != report.content or other.groups != report.groups:
                 raise NotDeterministicError(
@@ -138,6 +151,7 @@ class Attempt:
         for id, observation in flow.observations.items():
             seen = _observed(observation)
             if seen is _PRUNED:
+                self._ran_again = True
                 operator = self.resolved.plan[id]
                 assert isinstance(operator, p.Watermark)
                 rows = flow.frame(operator.inputs[0])
@@ -152,6 +166,7 @@ class Attempt:
         for id, observation in flow.late.items():
             windows, seen = self.resolved.plan[id], _observed(observation)
             assert isinstance(windows, p.Spread)
+            self._ran_again |= seen is _PRUNED
             counts[windows.of] = flow.count_late(windows) if seen is _PRUNED else seen
         return counts
 

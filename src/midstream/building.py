@@ -11,19 +11,18 @@ from midstream import plan as p
 from midstream.errors import PlanError
 from midstream.plan import AnyOperator, Plan
 
+PARTS = ("left", "right", "rows", "windows")  # what stands before `id` is called `id.left`, ...
+
 
 @dataclass(frozen=True, slots=True)
 class Built:
     """How an operator is made where the columns of its rows are known."""
 
-    grown: Callable[[Plan, str, str], Plan]  # of a plan, the id of an operator to read, and of the new one
+    over: Callable[[Plan, str, str], Plan]  # gives a plan with one more, given the id of what it reads, and its own
 
     def instead(self, plan: Plan, id: str) -> Plan:
-        """Make it in the place of another one, with all its parts: what stands before it and is named after it."""
-        parts = {o.id for o in plan.upstream(id) if o.id == id or o.id.startswith(f"{id}.")}
-        read = [input for o in plan.operators if o.id in parts for input in o.inputs if input not in parts]
-        if not read:
-            raise PlanError(f"{id!r} reads nothing, so no other operator can be built in its place")
+        """Make it in the place of another one and its parts; what read that one reads it."""
+        parts, read = _parts(plan, id)
 
         def is_behind(operator: AnyOperator) -> bool:
             above = list(plan.upstream(operator.id))
@@ -31,7 +30,38 @@ class Built:
 
         behind = [operator for operator in plan.operators if is_behind(operator)]
         before = tuple(operator for operator in plan.operators if operator not in behind)
-        grown = self.grown(msgspec.structs.replace(plan, operators=before), read[0], id).operators
-        made = {operator.id for operator in grown}
-        rest = [operator for operator in behind if operator.id not in made | parts]
-        return msgspec.structs.replace(plan, operators=p.in_order([*grown, *rest]))
+        made = self.over(msgspec.structs.replace(plan, operators=before), read, id)
+        known = {operator.id for operator in made.operators}
+        rest = [operator for operator in behind if operator.id not in parts]
+        for operator in rest:
+            if operator.id in known and not isinstance(operator, p.Late):
+                raise PlanError(
+                    f"what is built in the place of {id!r} has an operator {operator.id!r}, as the plan has"
+                )
+        windows = p.windows_of(made, id)
+        if windows is not None:  # late rows are those that the new windows get
+            rest = [msgspec.structs.replace(o, inputs=windows.inputs) if _is_late(o, id) else o for o in rest]
+        rest = [operator for operator in rest if operator.id not in known]
+        return msgspec.structs.replace(plan, operators=p.in_order([*made.operators, *rest]))
+
+
+def _is_late(operator: AnyOperator, id: str) -> bool:
+    return isinstance(operator, p.Late) and operator.of == id
+
+
+def _parts(plan: Plan, id: str) -> tuple[set[str], str]:
+    """The parts of an operator, itself too, and what they read; of a join the left side."""
+    named = {o.id for o in plan.operators} & {f"{id}.{part}" for part in PARTS}
+    parts, todo = {id}, [id]
+    while todo:
+        above = [input for input in plan[todo.pop()].inputs if input in named]
+        parts.update(above)
+        todo += above
+    if named - parts:
+        raise PlanError(f"{min(named - parts)!r} is not before {id!r} alone: remove what stands between the two first")
+    read = id
+    while read in parts:
+        if not plan[read].inputs:
+            raise PlanError(f"{id!r} reads nothing, so no other operator can be built in its place")
+        read = plan[read].inputs[0]
+    return parts, read

@@ -71,15 +71,18 @@ def replace(
     def apply(plan: Plan) -> Plan:
         old = plan[id]
         if isinstance(new, Built):
-            return new.instead(plan, id)
+            if schema is not None:
+                raise PlanError(
+                    f"replace {id!r}: schema= is for a function; what ms.built makes has a schema of its own"
+                )
+            made = new.instead(plan, id)
+            return _with(made, _following(old, made[id], migration))
         if isinstance(old, (p.Source, p.Union)):
             raise PlanError(
                 f"{id!r} is {kind_of(old)} and has nothing to replace; more rows come in with "
                 f"ms.insert(id, ms.union(other), after={id!r})"
             )
-        operator = _successor(old, new, schema)
-        if migration is not None:
-            operator = _migrated(old, operator, migration)
+        operator = _following(old, _successor(old, new, schema), migration)
         if isinstance(operator, p.Union):
             raise PlanError(f"{id!r} cannot become a union; say ms.insert(id, ms.union(other), after=...)")
         brought = operator.inputs if isinstance(operator, p.Process) else ()  # what its groups are told
@@ -126,7 +129,7 @@ def insert(
             if upstream not in plan[between[1]].inputs:
                 raise PlanError(f"insert {id!r}: {between[1]!r} does not read {upstream!r}")
         if isinstance(new, Built):
-            grown = new.grown(plan, upstream, id)
+            grown = new.over(plan, upstream, id)
         else:
             inputs = (upstream, *new.inputs)  # a union brings the others
             grown = _after(plan, upstream, msgspec.structs.replace(new, id=id, inputs=inputs))
@@ -273,10 +276,10 @@ def undone(before: Plan, after: Plan) -> Change:
 
 def _rescale(was: dict[str, Any], made: dict[str, Any], now: dict[str, Any], id: str) -> None:
     """Give an operator of earlier plans the slots that it has now, if it was rescaled since: that is no new code."""
-    slots = getattr(now.get(id), "slots", None)
-    if slots is not None and id in made and (id not in was or was[id].slots == made[id].slots):
+    slots, before, after = (getattr(plan.get(id), "slots", None) for plan in (now, was, made))
+    if slots is not None and after is not None and before in (None, after):
         for plan in (was, made):
-            if id in plan:
+            if hasattr(plan.get(id), "slots"):
                 plan[id] = msgspec.structs.replace(plan[id], slots=slots)
 
 
@@ -316,6 +319,15 @@ def _successor(old: AnyOperator, new: Any, schema: str | None) -> AnyOperator:
         f"{old.id!r} is {kind_of(old)} and cannot be replaced by {type(new).__name__}; give an operator such as "
         "ms.transform(...), ms.map_arrow(...), ms.key_by(...).process(...) or .aggregate(...), or ms.built(...)"
     )
+
+
+def _following(old: AnyOperator, new: AnyOperator, migration: Code | None) -> AnyOperator:
+    """Let an operator take over the state of another, and its slots, if it does not say how many it wants."""
+    if migration is not None:
+        new = _migrated(old, new, migration)
+    if isinstance(new, (p.Process, p.Aggregate)) and isinstance(old, (p.Process, p.Aggregate)) and new.slots == 0:
+        new = msgspec.structs.replace(new, slots=old.slots)
+    return new
 
 
 def _migrated(old: AnyOperator, new: AnyOperator, code: Code) -> p.Process:

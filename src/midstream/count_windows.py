@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from midstream.aggregates import FLOATS, INTEGERS, quote
 from midstream.ddl import ddl, struct
@@ -69,9 +68,11 @@ def _of_one_key(rows: DataFrame) -> DataFrame:
     return rows.selectExpr("*", f"0 as {_ALL}")
 
 
-@dataclass(frozen=True)
-class Part:
-    """One aggregate of a window: the place of its column, and the types of what is kept and of the result."""
+class Part(NamedTuple):
+    """One aggregate of a window: the place of its column, and the types of what is kept and of the result.
+
+    A tuple, so that a plan sees what has changed.
+    """
 
     function: str
     at: int | None
@@ -103,8 +104,8 @@ class Part:
 class CountWindows(KeyedFunction):
     """Keeps the windows of a key that are not full yet.
 
-    Promised: a row begins a window if it is the first of its key, `step` rows after the one that began the last window,
-    or in no window otherwise; a window keeps the size that it began with, and its timeout once that runs.
+    Promised: a row begins a window if it is in no window otherwise, or, where windows overlap, `step` rows after the
+    one that began the last window; a window keeps the size that it began with, and its timeout once that runs.
     Not promised: that rows of different epochs are taken in the order of event time.
     """
 
@@ -125,7 +126,7 @@ class CountWindows(KeyedFunction):
         following, since, open_ = following or 0, since or 0, [dict(window) for window in open_ or ()]
         found = []
         for row in rows:
-            if not open_ or since >= self.step:
+            if not open_ or (self.step < self.size and since >= self.step):
                 open_.append({"number": following, "rows": 0, "size": self.size, "until": None} | self._nothing())
                 following, since = following + 1, 0
             since += 1

@@ -201,7 +201,7 @@ class Dataflow:
 
     def _late(self, late: p.Late) -> str:
         """The rows that windows do not take, and why."""
-        windows = p.windows_before(self.resolved.plan, late)
+        windows = p.windows_late_for(self.resolved.plan, late)
         if not self._gives_late(windows):
             return self._sql.late(late, self._table(late.inputs[0]))
         view = f"{_BATCH}_late_{list(self.resolved.keyed).index(windows.id)}"

@@ -15,8 +15,8 @@ class UserCodeError(JobError):
     """An exception in a function of the user."""
 
 
-def explained(error: BaseException) -> BaseException:
-    """Turn an exception of a Spark job into the error that a user can act on."""
+def explained(error: BaseException, where: str = "") -> BaseException:
+    """Turn an exception of a Spark job into the error that a user can act on; `where` says where it was, if known."""
     if isinstance(error, MidstreamError) or not isinstance(error, Exception):
         return error
     text = str(error)
@@ -32,7 +32,7 @@ def explained(error: BaseException) -> BaseException:
         )
     python = _PYTHON.findall(text + "\n")
     if python:
-        return UserCodeError(f"the job's own code failed: {python[-1][1]}\n{python[-1][0]}")
+        return UserCodeError(f"the job's own code failed: {python[-1][1]}{where}\n{python[-1][0]}")
     return JobError(f"the epoch failed: {text.strip() or type(error).__name__}")
 
 

@@ -377,7 +377,7 @@ class Windowed(Stream):
         if id in known:
             return Stream(self.flow, id)
         late = p.Late(id=id, inputs=(self.input,), of=self.id)
-        p.windows_before(self.flow.plan(), late)
+        p.windows_late_for(self.flow.plan(), late)
         return self.flow._add(late)
 
     def top(self, id: str, n: int = 1, *, by: str, ties: bool = True, slots: int = 0) -> Stream:

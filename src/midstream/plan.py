@@ -282,7 +282,7 @@ def check(plan: Plan) -> None:
             if wanted not in seen:
                 raise PlanError(f"operator {operator.id!r} reads {wanted!r}, which is not defined before it")
         if isinstance(operator, Late):
-            windows_before(plan, operator)
+            windows_late_for(plan, operator)
         if isinstance(operator, (Window, Spread)):
             refuse_revised(plan, operator)
         if isinstance(operator, Window) and operator.is_session:
@@ -336,14 +336,14 @@ def _windows_above(plan: Plan, operator: AnyOperator, until: tuple[type[Operator
 def in_order(wanted: Sequence[AnyOperator]) -> tuple[AnyOperator, ...]:
     """Put operators behind their inputs, otherwise as they stand; what reads itself in a circle is refused."""
     found: list[AnyOperator] = []
-    rest, ids = list(wanted), {operator.id for operator in wanted}
+    rest, waiting = list(wanted), {operator.id for operator in wanted}
     while rest:
-        placed = {operator.id for operator in found}
-        ready = [operator for operator in rest if all(id in placed or id not in ids for id in operator.inputs)]
-        if not ready:
+        ready = next((operator for operator in rest if not waiting.intersection(operator.inputs)), None)
+        if ready is None:
             raise PlanError(f"the operators {', '.join(repr(o.id) for o in rest)} read each other in a circle")
-        found += ready
-        rest = [operator for operator in rest if operator not in ready]
+        found.append(ready)
+        rest.remove(ready)
+        waiting.discard(ready.id)
     return tuple(found)
 
 
@@ -352,7 +352,7 @@ def windows_of(plan: Plan, id: str) -> Window | Spread | None:
     return next((operator for operator in plan.of(Window, Spread) if operator.of == id), None)
 
 
-def windows_before(plan: Plan, late: Late) -> Window | Spread:
+def windows_late_for(plan: Plan, late: Late) -> Window | Spread:
     """The windows whose late rows these are; refuses those of what has none."""
     found = windows_of(plan, late.of)
     if found is None:

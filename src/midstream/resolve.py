@@ -131,7 +131,7 @@ def _output(
     if isinstance(operator, p.Spread):
         return StructType([*inputs[0], *(StructField(name, TimestampType()) for name in BOUNDS)])
     if isinstance(operator, p.Late):
-        windows = p.windows_before(found.plan, operator)
+        windows = p.windows_late_for(found.plan, operator)
         is_session = isinstance(windows, p.Window) and windows.is_session  # its task gives the rows that it gets
         rows = found.schemas[windows.inputs[0]] if is_session else inputs[0]
         return StructType([*rows, StructField(LATE_REASON, StringType())])

@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
+import lmdb
 import msgspec
 import numpy as np
 import numpy.typing as npt
@@ -50,7 +51,8 @@ class Relocation:
 
 
 _NOTHING = Relocation()
-_NOT_OF_CODE = (OSError, MemoryError, CheckpointError, StateError)  # of the host, or of what is stored: Spark's to try
+# Of the host, or of what is stored, mostly: Spark tries again.
+_NOT_OF_CODE = (OSError, MemoryError, lmdb.Error, CheckpointError, StateError)
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,7 +69,10 @@ def regimes_of(resolved: Resolved, id: str, state: OperatorState) -> tuple[Regim
     windows = p.windows_of(resolved.plan, id)
     if windows is None or not isinstance(windows.spec, Window):
         return ()
-    return succeeded(state.regimes, windows.spec, state.latest)
+    latest = state.latest
+    if isinstance(windows, p.Spread) and latest is not None and state.watermark is not None:
+        latest = max(latest, state.watermark)  # of a row that only some of its windows took, the latest is not known
+    return succeeded(state.regimes, windows.spec, latest)
 
 
 def _is_idle(resolved: Resolved, id: str, commit: Commit, clock: int) -> bool:

@@ -69,7 +69,7 @@ class WindowSql:
 
     def late(self, late: p.Late, table: str) -> str:
         """The rows that no window takes, and why, as a query; of sessions `table` has no others."""
-        windows = p.windows_before(self.resolved.plan, late)
+        windows = p.windows_late_for(self.resolved.plan, late)
         time, limit = self._time(windows), ahead(self.resolved, late.of, self.clock)
         too_far = f"when {time} > {varying(limit, time)} then 'too far ahead' " if limit is not None else ""
         reason = f"case when {time} is null then 'no event time' {too_far}else 'late' end"

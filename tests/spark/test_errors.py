@@ -87,25 +87,25 @@ def test_state_that_does_not_fit_its_type_names_operator_state_and_value(spark: 
 
 
 def test_an_error_in_user_code_is_shown_with_its_traceback(spark: SparkSession) -> None:
-    class Fails(ms.KeyedFunction):
+    class Divides(ms.KeyedFunction):
         def process(self, key: Any, rows: list[Any], ctx: ms.Context) -> Any:
             yield key, 1 // 0
 
     with pytest.raises(ms.JobError, match=r"ZeroDivisionError(.|\n)*in process"):
-        testing.run(spark, one_process(Fails()), rows=ROWS)
+        testing.run(spark, one_process(Divides()), rows=ROWS)
 
 
-class FailsAtFirst(ms.KeyedFunction):
-    """Fails for one key, as often as it is told, and writes down each call."""
+class Fails(ms.KeyedFunction):
+    """Fails in some of its calls for one key, which it counts in a file."""
 
-    def __init__(self, error: Exception, times: int, calls: Path) -> None:
-        self.error, self.times, self.calls = error, times, str(calls)
+    def __init__(self, error: Exception, times: range, calls: Path) -> None:
+        self.error, self.times, self.calls = error, (times.start, times.stop), str(calls)
 
     def process(self, key: Any, rows: list[Any], ctx: ms.Context) -> Any:
         if key == 1:
             with open(self.calls, "a+") as file:
                 file.write(".")
-                if file.tell() <= self.times:
+                if self.times[0] <= file.tell() < self.times[1]:
                     raise self.error
         yield key, len(rows)
 
@@ -118,14 +118,29 @@ def test_who_tries_again_depends_on_the_error(
     spark: SparkSession, tmp_path: Path, error: Exception, calls: int
 ) -> None:
     with pytest.raises(ms.JobError, match=f"own code failed: {type(error).__name__}: no"):
-        testing.run(spark, one_process(FailsAtFirst(error, 99, tmp_path / "calls")), rows=ROWS)
+        testing.run(spark, one_process(Fails(error, range(1, 99), tmp_path / "calls")), rows=ROWS)
     assert (tmp_path / "calls").stat().st_size == calls
 
 
 def test_an_error_that_does_not_come_again_costs_a_run(spark: SparkSession, tmp_path: Path) -> None:
-    found = testing.run(spark, one_process(FailsAtFirst(ValueError("no"), 2, tmp_path / "calls")), rows=ROWS)
+    found = testing.run(spark, one_process(Fails(ValueError("no"), range(1, 3), tmp_path / "calls")), rows=ROWS)
     assert [rerun.epoch for rerun in found.reruns()] == [0, 0]
     assert Counter(map(tuple, found.rows("out"))) == Counter([(1, 1), (2, 1)])
+
+
+def test_an_error_in_a_slot_that_is_run_for_another_one_is_seen(spark: SparkSession, tmp_path: Path) -> None:
+    """Nothing reads the counts, so they are run on their own, and the function before them a second time: it fails."""
+
+    def build(flow: ms.Flow, rows: ms.Stream) -> None:
+        function = Fails(ValueError("no"), range(2, 3), tmp_path / "calls")
+        sums = rows.key_by("k").process("sums", function, schema="k long, n long")
+        sums.key_by("k").aggregate("counts", n=ms.count())
+
+    found = testing.run(spark, build, rows=ROWS, state=True)
+    assert len(found.reruns()) == 1
+    assert "own code failed: ValueError: no (operator 'sums')" in found.reruns()[0].reason
+    assert (tmp_path / "calls").stat().st_size == 4, "two runs of the epoch, and in each two of the function"
+    assert found.state["counts"]
 
 
 def test_a_function_that_cannot_be_pickled_is_refused_before_anything_runs(spark: SparkSession) -> None:

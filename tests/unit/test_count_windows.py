@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from midstream.code import capture
 from midstream.count_windows import CountWindows, Part
 from midstream.errors import PlanError
 from midstream.state.wire import moment_of
@@ -59,7 +60,8 @@ class Naive:
         for row in rows:
             windows = self.begun[row[0]]
             numbers = [i for i in range(len(windows)) if (row[0], i) not in self.over]
-            if not numbers or len(windows[-1]) >= self.window.step:
+            overlap = self.window.step < self.window.size
+            if not numbers or (overlap and len(windows[-1]) >= self.window.step):
                 windows.append([])
                 self.sizes[row[0]].append(self.window.size)
                 numbers.append(len(windows) - 1)
@@ -140,3 +142,11 @@ TYPES_OF_ONE = TYPES | {"open": pa.list_(pa.struct(list(WINDOW)[:5]))}
 def test_windows_that_would_hold_nothing_or_leave_rows_out_are_refused(size: int, step: int | None) -> None:
     with pytest.raises(PlanError, match="a step between 1 and it"):
         count_window(size, step)
+
+
+def test_a_plan_sees_that_other_aggregates_are_kept() -> None:
+    least, greatest = (
+        capture(CountWindows(count_window(3), 1, (Part(function, 1, "bigint", "bigint"),)), what="it", shipped=True)
+        for function in ("min", "max")
+    )
+    assert least.digest != greatest.digest

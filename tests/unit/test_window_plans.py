@@ -12,7 +12,11 @@ from midstream import aggregates as ms
 from midstream import operators
 from midstream import plan as p
 from midstream.errors import PlanError
+from midstream.journal import OperatorState
+from midstream.regimes import Regime
+from midstream.resolve import Resolved
 from midstream.succession import check_state_fits
+from midstream.watermarks import regimes_of
 from midstream.windows import AnyWindow, Session, Window, count_window, session, sliding, tumbling
 
 
@@ -76,3 +80,13 @@ def test_windows_of_a_function_that_is_gone_are_refused() -> None:
     rows = p.Spread(id="best.windows", inputs=("rows",), of="best", size=10, slide=10)
     with pytest.raises(PlanError, match=r"'best\.windows' has the windows of 'best', which is not in this plan"):
         p.check(plan_of(rows))
+
+
+def test_the_new_windows_of_a_top_begin_behind_the_watermark() -> None:
+    """A row at 10, when [8, 16) was closed already, is in old windows only: the latest start does not tell of it."""
+    spread = p.Spread(id="best.windows", inputs=("rows",), of="best", size=7, slide=7)
+    old = (Regime(Window(20, 5), until=8), Regime(Window(8, 4), since=8))
+    state = OperatorState(regimes=old, latest=5, watermark=22)
+    *older, newest = regimes_of(Resolved(plan_of(spread), {}, {}, {}), "best", state)
+    assert older == [old[0], Regime(Window(8, 4), since=8, until=28)]
+    assert newest == Regime(Window(7, 7), since=28)
