@@ -25,23 +25,18 @@ class Built:
         parts, read = _parts(plan, id)
 
         def is_behind(operator: AnyOperator) -> bool:
-            above = list(plan.upstream(operator.id))
-            return any(o.id in parts or (isinstance(o, p.Late) and o.of == id) for o in above)
+            return any(above.id in parts or _is_late(above, id) for above in plan.upstream(operator.id))
 
         behind = [operator for operator in plan.operators if is_behind(operator)]
         before = tuple(operator for operator in plan.operators if operator not in behind)
         made = self.over(msgspec.structs.replace(plan, operators=before), read, id)
         known = {operator.id for operator in made.operators}
-        rest = [operator for operator in behind if operator.id not in parts]
-        for operator in rest:
-            if operator.id in known and not isinstance(operator, p.Late):
-                raise PlanError(
-                    f"what is built in the place of {id!r} has an operator {operator.id!r}, as the plan has"
-                )
+        rest = [o for o in behind if o.id not in parts and not (_is_late(o, id) and o.id in known)]
+        if clash := sorted(known.intersection(operator.id for operator in rest)):
+            raise PlanError(f"what is built in the place of {id!r} has an operator {clash[0]!r}, as the plan has")
         windows = p.windows_of(made, id)
         if windows is not None:  # late rows are those that the new windows get
             rest = [msgspec.structs.replace(o, inputs=windows.inputs) if _is_late(o, id) else o for o in rest]
-        rest = [operator for operator in rest if operator.id not in known]
         return msgspec.structs.replace(plan, operators=p.in_order([*made.operators, *rest]))
 
 
