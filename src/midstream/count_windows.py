@@ -8,6 +8,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
+from functools import reduce
+from operator import add
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from midstream.aggregates import FLOATS, INTEGERS, quote
@@ -79,22 +81,23 @@ class Part(NamedTuple):
     kept: str
     result: str
 
-    def folded(self, before: Any, row: Any, is_first: bool) -> Any:
-        """Take one more row."""
-        now = True if self.at is None else row[self.at]
-        if self.function == "count":
-            return (before or 0) + (now is not None)
+    def folded(self, before: Any, values: Sequence[Any], *, is_first: bool) -> Any:
+        """Take the values of more rows, one at least, in their order."""
         if self.function in ("first", "last"):
-            return now if self.function == "last" or is_first else before
-        if now is None:
+            return values[-1] if self.function == "last" else values[0] if is_first else before
+        there = [value for value in values if value is not None] if None in values else values
+        if self.function == "count":
+            return (before or 0) + len(there)
+        if not there:
             return before
         if self.function == "mean":
-            return [now, 1.0] if before is None else [before[0] + now, before[1] + 1.0]
-        if before is None:
-            return now
+            return [_total(before and before[0], there), (before[1] if before else 0.0) + len(there)]
         if self.function == "sum":
-            return before + now
-        return (min if self.function == "min" else max)(before, now, key=_rank)
+            return _total(before, there)
+        if before is not None:
+            there = [before, *there]
+        best = min if self.function == "min" else max
+        return best(there, key=_rank) if isinstance(there[0], float) else best(there)
 
     def shown(self, kept: Any) -> Any:
         """The result."""
@@ -120,27 +123,41 @@ class CountWindows(KeyedFunction):
         return {"following": value("bigint"), "since": value("bigint"), "open": value(f"array<{kept}>")}
 
     def process(self, key: Any, rows: list[Any], ctx: Context) -> Iterable[tuple[Any, ...]]:
-        """Take rows one by one, and give out windows that are full."""
+        """Give each window its rows at once, and give out windows that are full."""
         state = self.bound_state("open")
-        following, since, open_ = (state.read(name) for name in ("following", "since", "open"))
-        following, since, open_ = following or 0, since or 0, [dict(window) for window in open_ or ()]
-        found = []
-        for row in rows:
-            if not open_ or (self.step < self.size and since >= self.step):
-                open_.append({"number": following, "rows": 0, "size": self.size, "until": None} | self._nothing())
-                following, since = following + 1, 0
-            since += 1
-            for window in open_:
-                self._take(window, row, ctx)
-            full = [window for window in open_ if window["rows"] == window["size"]]
-            if full:  # of windows of one size only the first can be
-                open_ = [window for window in open_ if window["rows"] < window["size"]]
-                found += [self._shown(key, window) for window in full]
-                for window in full:
-                    self._forget_timer(window["until"], open_, ctx)
-        for name, now in (("following", following), ("since", since), ("open", open_ or None)):
+        following, since, kept = (state.read(name) for name in ("following", "since", "open"))
+        following, since = following or 0, since or 0
+        windows = [(0, dict(window)) for window in kept or ()]  # where in the rows they begin
+        for begin in self._begins(windows, since, len(rows)):
+            new = {"number": following, "rows": 0, "size": self.size, "until": None}
+            windows.append((begin, new | {f"part{i}": None for i in range(len(self.parts))}))
+            following, since = following + 1, -begin
+        columns = [[1] * len(rows) if part.at is None else [row[part.at] for row in rows] for part in self.parts]
+        full: list[dict[str, Any]] = []
+        open_: list[dict[str, Any]] = []
+        for begin, window in windows:
+            end = min(begin + window["size"] - window["rows"], len(rows))
+            for i, (part, values) in enumerate(zip(self.parts, columns, strict=True)):
+                name = f"part{i}"
+                window[name] = part.folded(window[name], values[begin:end], is_first=not window["rows"])
+            window["rows"] += end - begin
+            if window["rows"] == window["size"]:
+                full.append(window)
+            else:
+                open_.append(window)
+                self._set_timer(window, rows[begin:], ctx)
+        for window in full:
+            self._forget_timer(window["until"], open_, ctx)
+        for name, now in (("following", following), ("since", since + len(rows)), ("open", open_ or None)):
             state.write(name, now)
-        return found
+        return [self._shown(key, window) for window in full]
+
+    def _begins(self, windows: list[tuple[int, dict[str, Any]]], since: int, rows: int) -> range:
+        """Which of some rows begin a window: the first that is in none, or, where they overlap, the next in turn."""
+        covered = max((window["size"] - window["rows"] for _, window in windows), default=0)
+        if self.step < self.size:
+            covered = min(covered, max(self.step - since, 0))
+        return range(covered, rows, self.step)
 
     def on_timer(self, key: Any, timer: Timer, ctx: Context) -> Iterable[tuple[Any, ...]]:
         """Give out windows whose time is over, though they are not full."""
@@ -150,22 +167,19 @@ class CountWindows(KeyedFunction):
         state.write("open", [w for w, is_over in zip(windows, over, strict=True) if not is_over] or None)
         return [self._shown(key, window) for window, is_over in zip(windows, over, strict=True) if is_over]
 
-    def _nothing(self) -> dict[str, Any]:
-        return {f"part{i}": None for i in range(len(self.parts))}
-
-    def _take(self, window: dict[str, Any], row: Any, ctx: Context) -> None:
-        for i, part in enumerate(self.parts):
-            window[f"part{i}"] = part.folded(window[f"part{i}"], row, window["rows"] == 0)
-        window["rows"] += 1
-        if self.timeout and window["until"] is None:
-            at = ctx.event_time(row) if ctx.has_event_time else ctx.now
-            if at is not None:
-                until = window["until"] = _later(at, self.timeout)
-                if ctx.has_event_time:
-                    ctx.set_event_timer(until)
-                else:
-                    ctx.set_processing_timer(until)
-                    ctx.set_event_timer(_LAST)  # the end of the input
+    def _set_timer(self, window: dict[str, Any], rows: list[Any], ctx: Context) -> None:
+        """Let a window come out some time after its first row, where it is to, and the row has a time."""
+        if not self.timeout or window["until"] is not None:
+            return
+        times = (ctx.event_time(row) for row in rows) if ctx.has_event_time else (ctx.now for _ in rows)
+        at = next((time for time in times if time is not None), None)
+        if at is not None:
+            until = window["until"] = _later(at, self.timeout)
+            if ctx.has_event_time:
+                ctx.set_event_timer(until)
+            else:
+                ctx.set_processing_timer(until)
+                ctx.set_event_timer(_LAST)  # the end of the input
 
     def _forget_timer(self, until: datetime | None, others: list[dict[str, Any]], ctx: Context) -> None:
         if until is not None and all(window["until"] != until for window in others):
@@ -193,6 +207,11 @@ def _part(id: str, name: str, spec: AggregateSpec, types: dict[str, str]) -> Par
         f"window {id!r}: {name} = {spec.function}({spec.column!r}) of a column of type {type} cannot be kept in "
         "windows by count; they have count, first and last, sum and mean of numbers, min and max of what has an order"
     )
+
+
+def _total(before: Any, values: Sequence[Any]) -> Any:
+    """Add one after the other, so that it does not matter where epochs end; sum() would round otherwise."""
+    return reduce(add, values) if before is None else reduce(add, values, before)
 
 
 def _rank(value: Any) -> tuple[Any, ...]:

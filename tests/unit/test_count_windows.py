@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from typing import Any
 
@@ -150,3 +151,17 @@ def test_a_plan_sees_that_other_aggregates_are_kept() -> None:
         for function in ("min", "max")
     )
     assert least.digest != greatest.digest
+
+
+def test_values_that_are_not_numbers_count_as_they_do_in_spark() -> None:
+    inf, nan = float("inf"), float("nan")
+    kinds = {"sum": "double", "mean": "array<double>", "min": "double", "max": "double"}
+    parts = tuple(Part(function, 1, kept, "double") for function, kept in kinds.items())
+    types = [pa.list_(pa.float64()) if part.function == "mean" else pa.float64() for part in parts]
+    window = pa.struct([*list(WINDOW)[:4], *((f"part{i}", type) for i, type in enumerate(types))])
+    runner = Runner(CountWindows(count_window(3), 1, parts), TYPES | {"open": pa.list_(window)})
+    assert runner.epoch([("a", ("a", inf)), ("a", ("a", 1.0))], None) == []
+    assert runner.epoch([("a", ("a", None))], None) == [("a", 0, inf, inf, 1.0, inf)]
+    ((_, _, *found),) = runner.epoch([("a", ("a", value)) for value in (nan, 2.0, 1.0)], None)
+    assert [math.isnan(value) for value in found] == [True, True, False, True]
+    assert found[2] == 1.0
