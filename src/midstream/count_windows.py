@@ -1,12 +1,15 @@
 """Windows by the number of rows: what the user writes, and the ordinary operators that it becomes.
 
-visits ── tens (process: the open windows of a key)          over all rows: tens.rows (transform: one key) before it
+    visits ── tens (process: the open windows of a key)
+
+Over all rows, and where some rows end windows, there is a transform before it, `tens.rows`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import reduce
 from operator import add
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
 
 NUMBER = "window"
 _ALL = "_all"  # the key where there is none
+_ENDS = "_ends"  # whether a row ends the windows of its key
 _NUMBERS = (*INTEGERS, *FLOATS)
 _ORDERED = (*_NUMBERS, "string", "boolean", "date", "timestamp")
 _LAST = moment_of(END_OF_TIME)
@@ -39,6 +43,7 @@ def count_windows(
     keys: Sequence[str],
     window: CountWindow,
     partition_by: str,
+    punctuation: str,
     *,
     id: str,
     slots: int,
@@ -58,16 +63,24 @@ def count_windows(
     results = [(name, part.result) for name, part in zip(aggregates, parts, strict=True)]
     columns = [*((key, types[key]) for key in keys), (NUMBER, "bigint"), *results]
     schema = ", ".join(f"{quote(name)} {type}" for name, type in columns)
-    keyed = (
-        rows.key_by(*keys, partition_by=partition_by)
-        if keys
-        else rows.transform(f"{id}.rows", _of_one_key).key_by(_ALL)
-    )
-    return keyed.process(id, CountWindows(window, len(keys), parts), schema=schema, slots=slots)
+    if punctuation or not keys:
+        rows = rows.transform(f"{id}.rows", Marked(punctuation, not keys))
+    keyed = rows.key_by(*keys, partition_by=partition_by) if keys else rows.key_by(_ALL)
+    function = CountWindows(window, len(keys), parts, len(types) if punctuation else None)
+    return keyed.process(id, function, schema=schema, slots=slots)
 
 
-def _of_one_key(rows: DataFrame) -> DataFrame:
-    return rows.selectExpr("*", f"0 as {_ALL}")
+@dataclass(frozen=True)
+class Marked:
+    """Gives rows what they lack: whether they end the windows of their key, and a key."""
+
+    punctuation: str
+    as_one: bool
+
+    def __call__(self, rows: DataFrame) -> DataFrame:
+        """Add the columns."""
+        ends = [f"coalesce({self.punctuation}, false) as {_ENDS}"] if self.punctuation else []
+        return rows.selectExpr("*", *ends, *([f"0 as {_ALL}"] if self.as_one else []))
 
 
 class Part(NamedTuple):
@@ -112,9 +125,9 @@ class CountWindows(KeyedFunction):
     Not promised: that rows of different epochs are taken in the order of event time.
     """
 
-    def __init__(self, window: CountWindow, keys: int, parts: tuple[Part, ...]) -> None:
+    def __init__(self, window: CountWindow, keys: int, parts: tuple[Part, ...], ends: int | None = None) -> None:
         self.size, self.step, self.timeout = window.size, window.step, window.timeout
-        self.keys, self.parts = keys, parts
+        self.keys, self.parts, self.ends = keys, parts, ends  # the place of the column that ends windows
 
     def declared(self) -> dict[str, StateDeclaration]:
         """The number of the next window, the rows since the last began, and the open windows, oldest first."""
@@ -123,41 +136,59 @@ class CountWindows(KeyedFunction):
         return {"following": value("bigint"), "since": value("bigint"), "open": value(f"array<{kept}>")}
 
     def process(self, key: Any, rows: list[Any], ctx: Context) -> Iterable[tuple[Any, ...]]:
-        """Give each window its rows at once, and give out windows that are full."""
+        """Give out windows that are full, or that a row has ended."""
         state = self.bound_state("open")
         following, since, kept = (state.read(name) for name in ("following", "since", "open"))
-        following, since = following or 0, since or 0
-        windows = [(0, dict(window)) for window in kept or ()]  # where in the rows they begin
-        for begin in self._begins(windows, since, len(rows)):
-            new = {"number": following, "rows": 0, "size": self.size, "until": None}
-            windows.append((begin, new | {f"part{i}": None for i in range(len(self.parts))}))
-            following, since = following + 1, -begin
-        columns = [[1] * len(rows) if part.at is None else [row[part.at] for row in rows] for part in self.parts]
-        full: list[dict[str, Any]] = []
-        open_: list[dict[str, Any]] = []
-        for begin, window in windows:
-            end = min(begin + window["size"] - window["rows"], len(rows))
-            for i, (part, values) in enumerate(zip(self.parts, columns, strict=True)):
-                name = f"part{i}"
-                window[name] = part.folded(window[name], values[begin:end], is_first=not window["rows"])
-            window["rows"] += end - begin
-            if window["rows"] == window["size"]:
-                full.append(window)
-            else:
-                open_.append(window)
-                self._set_timer(window, rows[begin:], ctx)
-        for window in full:
-            self._forget_timer(window["until"], open_, ctx)
-        for name, now in (("following", following), ("since", since + len(rows)), ("open", open_ or None)):
+        following, since, open_ = following or 0, since or 0, [dict(window) for window in kept or ()]
+        found: list[dict[str, Any]] = []
+        for some, is_end in self._stretches(rows):
+            begins = self._begins(open_, since, len(some))
+            windows = [(0, window) for window in open_]  # where in the rows they begin
+            windows += [(begin, self._begun(number)) for number, begin in enumerate(begins, following)]
+            following, since = following + len(begins), len(some) - begins[-1] if begins else since + len(some)
+            columns = [[1] * len(some) if part.at is None else [row[part.at] for row in some] for part in self.parts]
+            full, open_ = [], []
+            for begin, window in windows:
+                self._fold(window, columns, begin, len(some))
+                if is_end or window["rows"] == window["size"]:
+                    full.append(window)
+                else:
+                    open_.append(window)
+                    self._set_timer(window, some[begin:], ctx)
+            for window in full:
+                self._forget_timer(window["until"], open_, ctx)
+            found += full
+        for name, now in (("following", following), ("since", since), ("open", open_ or None)):
             state.write(name, now)
-        return [self._shown(key, window) for window in full]
+        return [self._shown(key, window) for window in found]
 
-    def _begins(self, windows: list[tuple[int, dict[str, Any]]], since: int, rows: int) -> range:
+    def _stretches(self, rows: list[Any]) -> Iterator[tuple[list[Any], bool]]:
+        """Cut rows behind each that ends windows; gives also whether there is one."""
+        begin = 0
+        for at, row in enumerate(rows if self.ends is not None else (), 1):
+            if row[self.ends]:
+                yield rows[begin:at], True
+                begin = at
+        if begin < len(rows):
+            yield rows[begin:], False
+
+    def _begins(self, windows: list[dict[str, Any]], since: int, rows: int) -> range:
         """Which of some rows begin a window: the first that is in none, or, where they overlap, the next in turn."""
-        covered = max((window["size"] - window["rows"] for _, window in windows), default=0)
+        covered = max((window["size"] - window["rows"] for window in windows), default=0)
         if self.step < self.size:
             covered = min(covered, max(self.step - since, 0))
         return range(covered, rows, self.step)
+
+    def _begun(self, number: int) -> dict[str, Any]:
+        parts = {f"part{i}": None for i in range(len(self.parts))}
+        return {"number": number, "rows": 0, "size": self.size, "until": None} | parts
+
+    def _fold(self, window: dict[str, Any], columns: list[list[Any]], begin: int, rows: int) -> None:
+        """Give a window all of the rows that it takes, from one on."""
+        end = min(begin + window["size"] - window["rows"], rows)
+        for i, (part, values) in enumerate(zip(self.parts, columns, strict=True)):
+            window[f"part{i}"] = part.folded(window[f"part{i}"], values[begin:end], is_first=not window["rows"])
+        window["rows"] += end - begin
 
     def on_timer(self, key: Any, timer: Timer, ctx: Context) -> Iterable[tuple[Any, ...]]:
         """Give out windows whose time is over, though they are not full."""

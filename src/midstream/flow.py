@@ -308,7 +308,7 @@ class WindowedStream:
         """Let rows say that no more of their key and window follow: `with_punctuation("kind = 'closed'")`.
 
         A row for which the SQL holds is counted like any other, and the window of its key that it lies in comes out in
-        its epoch, and is gone. Windows of other keys wait for the watermark as ever.
+        its epoch, and is gone; of windows by count all that are open. Those of other keys wait as ever.
         Not promised: anything of a row that follows all the same; it begins the window anew, which comes out again.
         """
         return replace(self, punctuation=predicate)
@@ -334,13 +334,14 @@ class WindowedStream:
         if isinstance(self.window, CountWindow):
             from midstream.count_windows import count_windows
 
-            if lateness or emit != "watermark" or self.punctuation:
+            if lateness or emit != "watermark":
                 raise PlanError(
-                    f"window {id!r}: windows by count have neither lateness nor emit nor punctuations; they come out "
-                    "when full"
+                    f"window {id!r}: windows by count have neither lateness nor emit; they come out when full"
                 )
-            rows = Stream(self.flow, self.input)
-            count_windows(rows, self.keys, self.window, self.partition_by, id=id, slots=slots, aggregates=aggregates)
+            count_windows(
+                Stream(self.flow, self.input), self.keys, self.window, self.partition_by, self.punctuation,
+                id=id, slots=slots, aggregates=aggregates,
+            )  # fmt: skip
             return Windowed(self.flow, id, self.input)
         made = operators.Windows(self.keys, self.window, self.partition_by, self.punctuation).aggregate(
             lateness=lateness, emit=emit, slots=slots, id=id, **aggregates

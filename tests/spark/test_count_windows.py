@@ -48,6 +48,28 @@ def test_windows_by_count_are_what_their_definition_says_through_a_crash(spark: 
             assert Counter(map(tuple, found.rows(sink))) == want, sink
 
 
+def test_rows_may_end_the_windows_of_their_key_or_of_all(spark: SparkSession) -> None:
+    lists = cut(some_events(seed=14, count=80), 27)
+
+    def build(flow: ms.Flow, rows: ms.Stream) -> None:
+        timed = rows.with_watermark("ts", 0)
+        for name, stream in (("keyed", timed.key_by("user")), ("all", timed)):
+            windows = stream.window(ms.count_window(7, 3)).with_punctuation("price % 5 = 0")  # null: does not
+            windows.aggregate(name, **AGGREGATES).sink(f"{name}.out", ms.sinks.memory())
+
+    found = testing.run(spark, build, rows=testing.batches(SCHEMA, *map(rows_of, lists)))
+    for name in ("keyed", "all"):
+        naive, expected = Naive(CountWindow(7, 3, 0)), Counter[Any]()
+        for events in lists:
+            rows = sorted(events, key=lambda event: event[2] or 0.0)
+            for user, price, _ in rows:  # which rows end windows is said one by one
+                row = (user if name == "keyed" else "", price, None)
+                expected += naive.epoch([row], None, ends=price if price is not None and price % 5 == 0 else None)
+        want = Counter(row if name == "keyed" else row[1:] for row in expected.elements())
+        assert Counter(map(tuple, found.rows(f"{name}.out"))) == want
+        assert any(row.n < 7 for row in found.rows(f"{name}.out"))
+
+
 def test_what_windows_by_count_cannot_do_is_refused(spark: SparkSession) -> None:
     flow = ms.Flow("refused")
     rows = flow.source("rows", spark.readStream.format("rate").load())

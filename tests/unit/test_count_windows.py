@@ -56,7 +56,7 @@ class Naive:
         self.sizes: dict[str, list[int]] = defaultdict(list)  # that they began with
         self.over: set[tuple[str, int]] = set()
 
-    def epoch(self, rows: list[Row], watermark: int | None) -> Counter[Any]:
+    def epoch(self, rows: list[Row], watermark: int | None, ends: int | None = None) -> Counter[Any]:
         found: Counter[Any] = Counter()
         for row in rows:
             windows = self.begun[row[0]]
@@ -68,7 +68,7 @@ class Naive:
                 numbers.append(len(windows) - 1)
             for i in numbers:
                 windows[i].append(row)
-                if len(windows[i]) == self.sizes[row[0]][i]:
+                if len(windows[i]) == self.sizes[row[0]][i] or (ends is not None and row[1] == ends):
                     found[shown(row[0], i, windows[i])] += 1
                     self.over.add((row[0], i))
         for key, windows in self.begun.items():
@@ -104,6 +104,22 @@ def test_every_epoch_gives_out_what_the_definition_says(
         given_ = [(row[0], (*row[:2], None if row[2] is None else moment_of(row[2]))) for row in rows]
         assert Counter(runner.epoch(given_, greatest)) == naive.epoch(rows, greatest)
         greatest = max([at for _, _, at in rows if at is not None] + [greatest or 0])
+    assert Counter(runner.epoch([], END_OF_TIME)) == naive.epoch([], END_OF_TIME)
+
+
+@given(
+    shape=st.sampled_from([(1, 1), (3, 3), (3, 1), (5, 2)]),
+    timeout=st.sampled_from([0, 30]),
+    epochs=st.lists(ROWS, max_size=8),
+)
+def test_a_row_ends_the_windows_of_its_key(shape: tuple[int, int], timeout: int, epochs: list[list[Row]]) -> None:
+    window = CountWindow(*shape, timeout)
+    naive, runner = Naive(window), Runner(CountWindows(window, 1, PARTS, ends=3), TYPES, time_at=2)
+    greatest = 0
+    for rows in [*epochs, []]:
+        given_ = [(row[0], (*row[:2], None if row[2] is None else moment_of(row[2]), row[1] == 5)) for row in rows]
+        assert Counter(runner.epoch(given_, greatest)) == naive.epoch(rows, greatest, ends=5)
+        greatest = max([at for _, _, at in rows if at is not None] + [greatest])
     assert Counter(runner.epoch([], END_OF_TIME)) == naive.epoch([], END_OF_TIME)
 
 
