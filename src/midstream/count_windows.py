@@ -21,7 +21,7 @@ from midstream.errors import PlanError
 from midstream.functions import Context, KeyedFunction, StateDeclaration, Timer, value
 from midstream.operators import named
 from midstream.plan import AggregateSpec
-from midstream.resolve import worked_out
+from midstream.resolve import check_punctuation, worked_out
 from midstream.state.wire import moment_of
 from midstream.windows import END_OF_TIME, CountWindow
 
@@ -63,6 +63,7 @@ def count_windows(
     results = [(name, part.result) for name, part in zip(aggregates, parts, strict=True)]
     columns = [*((key, types[key]) for key in keys), (NUMBER, "bigint"), *results]
     schema = ", ".join(f"{quote(name)} {type}" for name, type in columns)
+    check_punctuation(flow.session, f"window {id!r}", punctuation, resolved.schemas[rows.id])
     if punctuation or not keys:
         rows = rows.transform(f"{id}.rows", Marked(punctuation, not keys))
     keyed = rows.key_by(*keys, partition_by=partition_by) if keys else rows.key_by(_ALL)

@@ -198,11 +198,12 @@ def _watermarked(spark: SparkSession, operator: p.Watermark, schema: StructType)
     type = schema[operator.column].dataType.simpleString()
     if type != "timestamp":
         raise PlanError(f"with_watermark {operator.id!r}: column {operator.column!r} is {type}; it must be a timestamp")
-    _check_punctuation(spark, f"with_watermark {operator.id!r}", operator.punctuation, schema)
+    check_punctuation(spark, f"with_watermark {operator.id!r}", operator.punctuation, schema)
     return schema
 
 
-def _check_punctuation(spark: SparkSession, what: str, punctuation: str, schema: StructType) -> None:
+def check_punctuation(spark: SparkSession, what: str, punctuation: str, schema: StructType) -> None:
+    """Refuse SQL that says nothing of a row."""
     if punctuation:
         try:
             spark.createDataFrame([], schema).where(punctuation)
@@ -258,7 +259,7 @@ def _keyed(
                 raise PlanError(
                     f"window {operator.id!r} needs an event time: say with_watermark(column, delay) before it"
                 )
-            _check_punctuation(spark, f"window {operator.id!r}", operator.punctuation, schema)
+            check_punctuation(spark, f"window {operator.id!r}", operator.punctuation, schema)
             if isinstance(operator.spec, Session):
                 compiled = with_end(compiled, operator.gap)
                 keys = StructType([*keys, StructField(START, LongType())])

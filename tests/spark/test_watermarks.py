@@ -98,7 +98,7 @@ def test_punctuations_of_windows_that_cannot_be_are_refused(spark: SparkSession)
 
     for window, predicate, complaint in (
         (ms.sliding(10, 5), "price = 1", "a row lies in several sliding windows and cannot end one"),
-        (ms.count_window(10), "price = 1", "neither lateness nor emit nor punctuations"),
+        (ms.count_window(10), "prise = 1", "window 'n': the punctuation 'prise = 1' is no condition on a row"),
         (ms.tumbling(10), "prise = 1", "the punctuation 'prise = 1' is no condition on a row"),
     ):
         with pytest.raises(ms.PlanError, match=complaint):
