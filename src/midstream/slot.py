@@ -118,7 +118,7 @@ class SlotTask(ABC):
                     output = self._run(received, started)
                 except _NOT_OF_CODE:
                     raise
-                except Exception:
+                except Exception:  # raised again by who reads the report: no epoch is committed with one
                     output = self._failed(received[0], traceback.format_exc())
             yield from output
 
