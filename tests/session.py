@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql import SparkSession
 
-from midstream.sessions import FILE_MANAGER, PLAIN_FILES
+from midstream.sessions import QUICK_LOGS
 
 # Hadoop starts a process for each file that it writes: this is the fastest way to.
 _JAVA = "-Djdk.lang.Process.launchMechanism=VFORK"
@@ -18,7 +18,7 @@ def local() -> SparkSession:
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.python.unix.domain.socket.enabled", "true")
-        .config(FILE_MANAGER, PLAIN_FILES)
+        .config(map=QUICK_LOGS)
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.extraJavaOptions", _JAVA)

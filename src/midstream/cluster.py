@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 
 from midstream.errors import MidstreamError
 from midstream.java import require_java
-from midstream.sessions import FILE_MANAGER, PLAIN_FILES
+from midstream.sessions import QUICK_LOGS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -73,7 +73,7 @@ class Cluster:
                 "spark.driver.host": "127.0.0.1",
                 "spark.driver.bindAddress": "127.0.0.1",
                 "spark.python.unix.domain.socket.enabled": "true",
-                FILE_MANAGER: PLAIN_FILES,
+                **QUICK_LOGS,
                 "spark.sql.session.timeZone": "UTC",
                 "spark.executor.memory": self.memory,
                 "spark.authenticate": "true",

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from midstream.errors import MidstreamError
 from midstream.java import require_java
-from midstream.sessions import FILE_MANAGER, PLAIN_FILES
+from midstream.sessions import QUICK_LOGS
 
 _POLL_SECONDS = 0.03
 _LOG_LEVEL = "ERROR"
@@ -35,7 +35,7 @@ SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.python.unix.domain.socket.enabled": "true",  # for all: over TCP every Python task waits 40 ms for an ACK
     "spark.sql.streaming.numRecentProgressUpdates": "100000",  # all epochs of a run
-    FILE_MANAGER: PLAIN_FILES,  # Midstream sets it for its own queries: here for all
+    **QUICK_LOGS,  # as a session of Midstream has them: here for all
     # Spark's own state at its best: the advice of its guide. Midstream does not use it.
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
