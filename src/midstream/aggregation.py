@@ -64,7 +64,7 @@ class Merger:
                     found[a.name] = _sums(arranged[np.lexsort((arranged, segment))], segment, len(rows.starts))
                 else:
                     if a.merge == "add":
-                        _guard(a, arranged, rows.starts)
+                        guard(a.name, arranged, rows.starts)
                     found[a.name] = _REDUCE[a.merge].reduceat(arranged, rows.starts)
         return found
 
@@ -102,7 +102,7 @@ class Merger:
                 with np.errstate(invalid="ignore"):  # of infinities
                     both = _REDUCE[a.merge](before, now)
                 if a.merge == "add" and a.dtype == "<i8" and ((before ^ both) & (now ^ both) < 0)[known].any():
-                    raise _overflow(a)
+                    raise _overflow(a.name)
                 merged[a.name] = both if known.all() else np.where(known, both, now)
         return merged
 
@@ -113,7 +113,7 @@ class Merger:
             for a in self.fixed:
                 arranged = columns[a.name][order]
                 if a.merge == "add" and a.dtype == "<i8":
-                    _guard(a, arranged, starts)
+                    guard(a.name, arranged, starts)
                 found[a.name] = _REDUCE[a.merge].reduceat(arranged, starts)
             return found
         lengths = np.diff(starts, append=len(order))
@@ -244,17 +244,17 @@ def _replaces(a: Accumulator, old: Columns, new: Columns) -> Array:
     return result
 
 
-def _guard(a: Accumulator, values: Array, starts: Array) -> None:
+def guard(name: str, values: Array, starts: Array) -> None:
     """Refuse a sum of integers that does not fit 64 bits: add the upper and the lower halves apart."""
     if max(abs(int(values.max())), abs(int(values.min()))) * len(values) >= 1 << 63:
         carried = np.add.reduceat(values & 0xFFFF_FFFF, starts) >> 32
         upper = np.add.reduceat(values >> 32, starts) + carried
         if ((upper < -(1 << 31)) | (upper >= 1 << 31)).any():
-            raise _overflow(a)
+            raise _overflow(name)
 
 
-def _overflow(a: Accumulator) -> StateError:
-    return StateError(f"the {a.name!r} of a key does not fit into 64 bits; cast the column to decimal or double first")
+def _overflow(name: str) -> StateError:
+    return StateError(f"the {name!r} of a key does not fit into 64 bits; cast the column to decimal or double first")
 
 
 def segments(rows: Rows) -> Array:

@@ -20,6 +20,8 @@ from midstream import plan as p
 from midstream.aggregate_task import AggregateTask
 from midstream.aggregates import CLOSES, START, WHOLE, Compiled, quote
 from midstream.arrow_task import ArrowTask
+from midstream.count_rules import CountWindows
+from midstream.count_task import CountTask
 from midstream.function_task import BROADCAST, ORDER, TIE, FunctionTask, Told
 from midstream.join_form import SideForm
 from midstream.join_rules import Join
@@ -277,10 +279,13 @@ class Dataflow:
                 columns[BROADCAST] = "null"
                 told = self._told(operator.told, operator.told_by, keyed, run.routing)
             common |= {"code": operator.code, "stages": keyed.stages, "order_by": operator.order_by}
-            task = (
-                JoinTask(**common)
-                if isinstance(code.load(operator.code), Join)
-                else FunctionTask(
+            function = code.load(operator.code)
+            if isinstance(function, Join):
+                task = JoinTask(**common)
+            elif isinstance(function, CountWindows):
+                task = CountTask(**common, event_time=keyed.event_time)
+            else:
+                task = FunctionTask(
                     **common,
                     key_schema=_serialised(arrow_schema(keyed.keys)),
                     event_time=keyed.event_time,
@@ -288,7 +293,6 @@ class Dataflow:
                     told=None if operator.told is None else Told(operator.told_by, keyed.told_time),
                     in_windows=p.windows_of(self.resolved.plan, operator.id) is not None,
                 )
-            )
         query = placement(rows, operator, keyed, run, columns, told, combine=combine, markers=markers)
         return self.spark.sql(query).mapInArrow(task, schema)
 

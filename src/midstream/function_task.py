@@ -194,6 +194,18 @@ def in_order(rows: pa.RecordBatch, order_by: tuple[str, ...]) -> npt.NDArray[np.
     return np.lexsort((tie, rows.column(ORDER).to_numpy()) if ORDER in rows.schema.names else (tie,))
 
 
+def log_changes(work: Work, states: dict[int, GroupState]) -> None:
+    """Log what has changed in the state of groups, and say when there is something to do again."""
+    for group, state in states.items():
+        if state.changes:
+            entries = sorted(state.changes)
+            work.log.add(group, entries, [state.changes[entry] for entry in entries])
+        with work.cache.view(group).reader() as reader:
+            state.read_from(reader)
+            work.report.deadlines[group] = state.next_deadlines()
+    work.lap("log")
+
+
 def _spans(groups: npt.NDArray[np.int32]) -> dict[int, tuple[int, int]]:
     """Where the keys of each group begin and end."""
     edges = [0, *(np.flatnonzero(np.diff(groups)) + 1).tolist(), len(groups)]

@@ -13,7 +13,7 @@ from midstream import code
 from midstream.aggregate_task import spans
 from midstream.aggregation import segments
 from midstream.code import Code
-from midstream.function_task import in_order
+from midstream.function_task import in_order, log_changes
 from midstream.join_kept import Kept, Mask, Numbers, Side
 from midstream.join_rules import LEFT, RIGHT, SIDES, Join, Times
 from midstream.slot import SlotTask, Work
@@ -64,7 +64,7 @@ class JoinTask(SlotTask):
         self._keep(kept, join, LEFT, left, pairs.matched(LEFT), stays[LEFT])
         self._keep(kept, join, RIGHT, right, pairs.matched(RIGHT), stays[RIGHT])
         kept.write_records()
-        self._log(work, kept)
+        log_changes(work, kept.states)
         return output
 
     def _without_match(
@@ -175,17 +175,6 @@ class JoinTask(SlotTask):
                 latest = np.maximum.reduceat(times, starts).tolist()
                 for owner, deadline, time in zip(owners.tolist(), deadlines, latest, strict=True):
                     kept.look_at(owner, deadline, time)
-
-    def _log(self, work: Work, kept: Kept) -> None:
-        """Log what has changed, and say when there is something to do again."""
-        for group, state in kept.states.items():
-            if state.changes:
-                entries = sorted(state.changes)
-                work.log.add(group, entries, [state.changes[entry] for entry in entries])
-            with work.cache.view(group).reader() as reader:
-                state.read_from(reader)
-                work.report.deadlines[group] = state.next_deadlines()
-        work.lap("log")
 
 
 @dataclass(slots=True)

@@ -4,47 +4,101 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
+from datetime import date
+from decimal import Decimal
+from functools import cache
+from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from midstream.code import capture
-from midstream.count_windows import CountWindows, Part
-from midstream.errors import PlanError
-from midstream.state.wire import moment_of
+from midstream.code import Code, capture
+from midstream.count_rules import ENDS, CountWindows, Kept, Result
+from midstream.count_task import CountTask
+from midstream.errors import PlanError, StateError
+from midstream.functions import state_fields
+from midstream.routing import Routing
+from midstream.slot import Epoch, Work
+from midstream.state.cache import Head
+from midstream.state.forms import Stage
+from midstream.state.memory import MemoryStore
+from midstream.state.store import Version
 from midstream.windows import END_OF_TIME, CountWindow, count_window
-from tests.function_runner import Runner
+from tests.edits import Edits
+from tests.unit.test_joins import Stores
 
-PARTS = (
-    Part("count", None, "bigint", "bigint"),
-    Part("count", 1, "bigint", "bigint"),
-    Part("sum", 1, "bigint", "bigint"),
-    Part("mean", 1, "array<double>", "double"),
-    Part("min", 1, "bigint", "bigint"),
-    Part("max", 1, "bigint", "bigint"),
-    Part("first", 1, "bigint", "bigint"),
-    Part("last", 1, "bigint", "bigint"),
-)
-KEPT = [pa.list_(pa.float64()) if part.function == "mean" else pa.int64() for part in PARTS]
 MOMENT = pa.timestamp("us", tz="UTC")
-WINDOW = pa.struct(
-    [
-        *((name, pa.int64()) for name in ("number", "rows", "size")),
-        ("until", MOMENT),
-        *((f"part{i}", t) for i, t in enumerate(KEPT)),
-    ]
-)
-TYPES = {"following": pa.int64(), "since": pa.int64(), "open": pa.list_(WINDOW)}
-Row = tuple[str, int | None, int | None]  # key, a number, event time
+COUNTED, THERE, TOTAL = Kept("count", "", "bigint"), Kept("count", "n", "bigint"), Kept("sum", "n", "bigint")
+KEPT = (COUNTED, THERE, TOTAL, *(Kept(how, "n", "bigint") for how in ("min", "max", "first", "last")))
+RESULTS = (
+    Result("count", 0), Result("count", 1), Result("sum", 2, 1), Result("mean", 2, 1),
+    Result("min", 3), Result("max", 4), Result("first", 5), Result("last", 6),
+)  # fmt: skip
+Row = tuple[str, Any, int | None]  # key, a number, event time
 
 
 def shown(key: str, number: int, rows: list[Row]) -> tuple[Any, ...]:
     there = [n for _, n, _ in rows if n is not None]
     mean, low, high = (sum(there) / len(there), min(there), max(there)) if there else (None, None, None)
     return key, number, len(rows), len(there), sum(there) if there else None, mean, low, high, rows[0][1], rows[-1][1]
+
+
+class Runner:
+    """Runs the task over a store in memory, epoch by epoch; rows are taken in the order in which they are given."""
+
+    def __init__(self, windows: CountWindows, number: pa.DataType | None = None, *, timed: bool = True) -> None:
+        self.windows, self.store, self.number, self.timed = windows, MemoryStore(), number or pa.int64(), timed
+        self.deadlines: tuple[int | None, int | None] = (None, None)
+
+    def epoch(self, rows: list[Row], watermark: int | None, now: int = 0, ends: int | None = None) -> list[Any]:
+        """Process rows; whatever is due by the watermark and the clock is done too."""
+        reached = zip(self.deadlines, (watermark, now), strict=True)
+        is_due = any(due is not None and at is not None and due <= at for due, at in reached)
+        epoch = Epoch(1, now, "", watermark, due=frozenset({0} if is_due else ()))
+        task = CountTask(
+            "c", Head("job", "c", "", "", 0, (None,)), epoch, "", "", bytes(self.output().serialize()), ("key",),
+            Routing.even(1, 1), shipped(self.windows),
+            (Stage(state_fields(self.windows), bytes(self.types().serialize()), 0, None),), (),
+            "at" if self.timed else None,
+        )  # fmt: skip
+        work, batch = Work(0, Stores(self.store)), self.batch(rows, ends)  # type: ignore[arg-type]
+        found = task.work(work, batch, np.zeros(len(rows), np.int32), frozenset({0}))
+        self.deadlines = work.report.deadlines.get(0, self.deadlines)
+        self.store.apply([Edits(changes) for changes in work.log.take().values()], Version("job", 1, "c"))
+        return [tuple(row.values()) for batch in found for row in batch.to_pylist()]
+
+    def batch(self, rows: list[Row], ends: int | None) -> pa.RecordBatch:
+        columns = {
+            "key": pa.array([row[0] for row in rows], pa.string()),
+            "n": pa.array([row[1] for row in rows], self.number),
+            "at": pa.array([row[2] for row in rows], pa.int64()).cast(MOMENT),
+            "_order": pa.array(range(len(rows)), pa.int64()),
+            "_tie": pa.array([0] * len(rows), pa.int64()),
+        }
+        if ends is not None:
+            columns[ENDS] = pa.array([row[1] == ends for row in rows], pa.bool_())
+        return pa.record_batch(columns)
+
+    def output(self) -> pa.Schema:
+        types = {"count": pa.int64(), "mean": pa.float64()}
+        results = [(f"r{i}", types.get(r.function, self.number)) for i, r in enumerate(self.windows.results)]
+        return pa.schema([("key", pa.string()), ("window", pa.int64()), *results])
+
+    def types(self) -> pa.Schema:
+        kept = [(f"part{i}", pa.int64() if k.how == "count" else self.number) for i, k in enumerate(self.windows.kept)]
+        window = pa.struct([*((name, pa.int64()) for name in ("number", "begin", "size")), ("until", MOMENT)])
+        numbers = [(name, pa.int64()) for name in ("seen", "following", "begun")]
+        pane = pa.struct([("begin", pa.int64()), *kept])
+        return pa.schema([*numbers, ("open", pa.list_(window)), ("panes", pa.list_(pane))])
+
+
+@cache
+def shipped(windows: CountWindows) -> Code:
+    return capture(windows, what="windows", shipped=True)
 
 
 class Naive:
@@ -98,11 +152,10 @@ def test_every_epoch_gives_out_what_the_definition_says(
     shape: tuple[int, int], timeout: int, epochs: list[list[Row]]
 ) -> None:
     window = CountWindow(*shape, timeout)
-    naive, runner = Naive(window), Runner(CountWindows(window, 1, PARTS), TYPES, time_at=2)
+    naive, runner = Naive(window), Runner(CountWindows(window, 1, KEPT, RESULTS))
     greatest: int | None = None
     for rows in [*epochs, []]:
-        given_ = [(row[0], (*row[:2], None if row[2] is None else moment_of(row[2]))) for row in rows]
-        assert Counter(runner.epoch(given_, greatest)) == naive.epoch(rows, greatest)
+        assert Counter(runner.epoch(rows, greatest)) == naive.epoch(rows, greatest)
         greatest = max([at for _, _, at in rows if at is not None] + [greatest or 0])
     assert Counter(runner.epoch([], END_OF_TIME)) == naive.epoch([], END_OF_TIME)
 
@@ -114,11 +167,10 @@ def test_every_epoch_gives_out_what_the_definition_says(
 )
 def test_a_row_ends_the_windows_of_its_key(shape: tuple[int, int], timeout: int, epochs: list[list[Row]]) -> None:
     window = CountWindow(*shape, timeout)
-    naive, runner = Naive(window), Runner(CountWindows(window, 1, PARTS, ends=3), TYPES, time_at=2)
+    naive, runner = Naive(window), Runner(CountWindows(window, 1, KEPT, RESULTS))
     greatest = 0
     for rows in [*epochs, []]:
-        given_ = [(row[0], (*row[:2], None if row[2] is None else moment_of(row[2]), row[1] == 5)) for row in rows]
-        assert Counter(runner.epoch(given_, greatest)) == naive.epoch(rows, greatest, ends=5)
+        assert Counter(runner.epoch(rows, greatest, ends=5)) == naive.epoch(rows, greatest, ends=5)
         greatest = max([at for _, _, at in rows if at is not None] + [greatest])
     assert Counter(runner.epoch([], END_OF_TIME)) == naive.epoch([], END_OF_TIME)
 
@@ -132,27 +184,25 @@ def test_windows_that_are_open_keep_their_size_when_it_is_changed(
     shapes: list[tuple[int, int]], timeout: int, epochs: list[list[Row]]
 ) -> None:
     windows = [CountWindow(*shape, timeout) for shape in shapes]
-    naive, runner = Naive(windows[0]), Runner(CountWindows(windows[0], 1, PARTS), TYPES, time_at=2)
+    naive, runner = Naive(windows[0]), Runner(CountWindows(windows[0], 1, KEPT, RESULTS))
     greatest = 0
     for number, rows in enumerate([*epochs, []]):
         naive.window = windows[number // 3 % len(windows)]
-        runner.function = CountWindows(naive.window, 1, PARTS)
-        given_ = [(row[0], (*row[:2], None if row[2] is None else moment_of(row[2]))) for row in rows]
-        assert Counter(runner.epoch(given_, greatest)) == naive.epoch(rows, greatest)
+        runner.windows = CountWindows(naive.window, 1, KEPT, RESULTS)
+        assert Counter(runner.epoch(rows, greatest)) == naive.epoch(rows, greatest)
         greatest = max([at for _, _, at in rows if at is not None] + [greatest])
     assert Counter(runner.epoch([], END_OF_TIME)) == naive.epoch([], END_OF_TIME)
 
 
 def test_without_event_time_the_clock_counts_and_the_end_of_the_input() -> None:
-    runner = Runner(CountWindows(count_window(3, timeout=0.00001), 1, PARTS[:1]), TYPES_OF_ONE)
-    assert runner.epoch([("a", ()), ("b", ())], None, now=0) == []
-    assert runner.epoch([("b", ()), ("b", ())], None, now=5) == [("b", 0, 3)]
+    rows: dict[str, Row] = {key: (key, None, None) for key in "ab"}
+    windows = CountWindows(count_window(3, timeout=0.00001), 1, (COUNTED,), (Result("count", 0),))
+    runner = Runner(windows, timed=False)
+    assert runner.epoch([rows["a"], rows["b"]], None, now=0) == []
+    assert runner.epoch([rows["b"], rows["b"]], None, now=5) == [("b", 0, 3)]
     assert runner.epoch([], None, now=9) == []
-    assert runner.epoch([("b", ())], None, now=10) == [("a", 0, 1)]
+    assert runner.epoch([rows["b"]], None, now=10) == [("a", 0, 1)]
     assert runner.epoch([], END_OF_TIME, now=11) == [("b", 1, 1)]
-
-
-TYPES_OF_ONE = TYPES | {"open": pa.list_(pa.struct(list(WINDOW)[:5]))}
 
 
 @pytest.mark.parametrize(("size", "step"), [(0, None), (3, 4), (3, 0)])
@@ -163,21 +213,65 @@ def test_windows_that_would_hold_nothing_or_leave_rows_out_are_refused(size: int
 
 def test_a_plan_sees_that_other_aggregates_are_kept() -> None:
     least, greatest = (
-        capture(CountWindows(count_window(3), 1, (Part(function, 1, "bigint", "bigint"),)), what="it", shipped=True)
-        for function in ("min", "max")
+        shipped(CountWindows(count_window(3), 1, (Kept(how, "n", "bigint"),), (Result(how, 0),)))
+        for how in ("min", "max")
     )
     assert least.digest != greatest.digest
 
 
 def test_values_that_are_not_numbers_count_as_they_do_in_spark() -> None:
     inf, nan = float("inf"), float("nan")
-    kinds = {"sum": "double", "mean": "array<double>", "min": "double", "max": "double"}
-    parts = tuple(Part(function, 1, kept, "double") for function, kept in kinds.items())
-    types = [pa.list_(pa.float64()) if part.function == "mean" else pa.float64() for part in parts]
-    window = pa.struct([*list(WINDOW)[:4], *((f"part{i}", type) for i, type in enumerate(types))])
-    runner = Runner(CountWindows(count_window(3), 1, parts), TYPES | {"open": pa.list_(window)})
-    assert runner.epoch([("a", ("a", inf)), ("a", ("a", 1.0))], None) == []
-    assert runner.epoch([("a", ("a", None))], None) == [("a", 0, inf, inf, 1.0, inf)]
-    ((_, _, *found),) = runner.epoch([("a", ("a", value)) for value in (nan, 2.0, 1.0)], None)
+    kept = (Kept("sum", "n", "double"), THERE, Kept("min", "n", "double"), Kept("max", "n", "double"))
+    results = (Result("sum", 0, 1), Result("mean", 0, 1), Result("min", 2), Result("max", 3))
+    runner = Runner(CountWindows(count_window(3), 1, kept, results), pa.float64())
+    assert runner.epoch([("a", inf, None), ("a", 1.0, None)], None) == []
+    assert runner.epoch([("a", None, None)], None) == [("a", 0, inf, inf, 1.0, inf)]
+    ((_, _, *found),) = runner.epoch([("a", value, None) for value in (nan, 2.0, 1.0)], None)
     assert [math.isnan(value) for value in found] == [True, True, False, True]
     assert found[2] == 1.0
+    assert runner.epoch([("a", None, None)] * 3, None) == [("a", 2, None, None, None, None)]
+
+
+@given(
+    values=st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=40),
+    cuts=st.lists(st.integers(0, 40), max_size=6),
+    shape=st.sampled_from([(7, 7), (9, 4), (5, 1)]),
+)
+def test_a_sum_does_not_depend_on_where_epochs_end(
+    values: list[float], cuts: list[int], shape: tuple[int, int]
+) -> None:
+    windows = CountWindows(CountWindow(*shape), 1, (Kept("sum", "n", "double"), THERE), (Result("sum", 0, 1),))
+    rows: list[Row] = [("a", value, None) for value in values]
+    at_once, in_parts = Runner(windows, pa.float64()), Runner(windows, pa.float64())
+    edges = [0, *sorted(cuts), len(rows)]
+    found = [row for a, b in pairwise(edges) for row in in_parts.epoch(rows[a:b], None)]
+    assert found == at_once.epoch(rows, None)
+
+
+@pytest.mark.parametrize(
+    ("type", "values", "least", "greatest"),
+    [
+        (pa.string(), ["b", None, "ä"], "b", "ä"),
+        (pa.bool_(), [True, None, False], False, True),
+        (pa.date32(), [date(2026, 1, 2), None, date(1969, 1, 1)], date(1969, 1, 1), date(2026, 1, 2)),
+        (pa.decimal128(9, 2), [Decimal("1.50"), Decimal("-2.00"), None], Decimal("-2.00"), Decimal("1.50")),
+        (pa.string(), [None, None, None], None, None),
+    ],
+)
+def test_whatever_has_an_order_has_a_least_and_a_greatest(
+    type: pa.DataType, values: list[Any], least: Any, greatest: Any
+) -> None:
+    functions = ("min", "max", "first", "last")
+    kept = tuple(Kept(how, "n", "") for how in functions)
+    results = tuple(Result(how, i) for i, how in enumerate(functions))
+    for epochs in ([values], [values[:1], values[1:]], [[value] for value in values]):
+        runner = Runner(CountWindows(count_window(3), 1, kept, results), type)
+        found = [row for some in epochs for row in runner.epoch([("a", value, None) for value in some], None)]
+        assert found == [("a", 0, least, greatest, values[0], values[-1])]
+
+
+def test_a_sum_that_does_not_fit_is_refused() -> None:
+    runner = Runner(CountWindows(count_window(2), 1, (TOTAL, THERE), (Result("sum", 0, 1),)))
+    runner.epoch([("a", 1 << 62, None)], None)
+    with pytest.raises(StateError, match="the \"sum of 'n'\" of a key does not fit into 64 bits"):
+        runner.epoch([("a", 1 << 62, None)], None)

@@ -52,6 +52,11 @@ def event_timer(micros: int, key: bytes) -> bytes:
     return bytes((EVENT,)) + deadline_bytes(micros) + key
 
 
+def processing_timer(micros: int, key: bytes) -> bytes:
+    """The entry of a processing-time timer."""
+    return bytes((PROCESSING,)) + deadline_bytes(micros) + key
+
+
 def expiry_note(moment: int, ttl: int, entry: bytes) -> bytes:
     """The entry that says when to look whether another has expired: some time later, so that several share it."""
     grain = max(ttl // 8, 1)
