@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import tempfile
 import threading
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
@@ -15,12 +14,10 @@ from rich.table import Table
 
 import midstream as ms
 from midstream import events
-from midstream.sessions import local_session, stderr_to
+from midstream.sessions import quiet_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-_ERRORS = "errors.txt"  # what Java and its Python workers say
 
 EXPRESSIONS = [
     "pmod(xxhash64(value, 1), 20) as auction",
@@ -65,15 +62,8 @@ def run(epochs: int = 20, rate: int = 2000, console: Console | None = None) -> i
     console.print("[bold]Midstream[/] starts a local Spark session …")
     directory = tempfile.mkdtemp(prefix="midstream-demo-")
     try:
-        with stderr_to(f"{directory}/{_ERRORS}"):
-            spark = local_session("midstream-demo")
-        try:
+        with quiet_session("midstream-demo") as spark:
             return _run(spark, directory, epochs, rate, console)
-        finally:
-            spark.stop()
-    except Exception:
-        console.print(Path(directory, _ERRORS).read_text(errors="replace"), markup=False, highlight=False)
-        raise
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 

@@ -6,8 +6,11 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from midstream.errors import PlanError
 from midstream.java import require_java
 
 if TYPE_CHECKING:
@@ -55,14 +58,33 @@ def local_session(name: str = "midstream", *, cores: int | None = None, memory: 
 
 
 @contextmanager
-def stderr_to(path: str) -> Iterator[None]:
-    """Let processes that are started meanwhile write their errors to a file for as long as they live.
+def quiet_session(name: str) -> Iterator[SparkSession]:
+    """Start Spark for a command, and stop it: what Java and its Python workers say is shown if something goes wrong.
 
-    Java passes on what its Python workers say, and they may end with a traceback of a broken pipe when Spark stops.
+    They say much, and the workers may end with a traceback of a broken pipe when Spark stops.
     """
+    with TemporaryDirectory(prefix="midstream-") as directory:
+        said = Path(directory, "said")
+        try:
+            with _stderr_to(said):
+                session = local_session(name)
+            try:
+                yield session
+            finally:
+                session.stop()
+        except PlanError:  # says itself what is wrong
+            raise
+        except Exception:
+            sys.stderr.write(said.read_text(errors="replace"))
+            raise
+
+
+@contextmanager
+def _stderr_to(path: Path) -> Iterator[None]:
+    """Let processes that are started meanwhile write their errors to a file for as long as they live."""
     sys.stderr.flush()
     own = os.dup(2)
-    with open(path, "ab") as file:
+    with path.open("ab") as file:
         os.dup2(file.fileno(), 2)
     try:
         yield

@@ -26,11 +26,13 @@ from midstream.events import Event
 from midstream.events import Progress as Epoch
 from midstream.nexmark import generator
 from midstream.nexmark.running import ABOUT, Run
-from midstream.sessions import local_session
+from midstream.sessions import local_session, quiet_session
 
 if TYPE_CHECKING:
     from pyspark import StatusTracker
     from pyspark.sql import SparkSession
+
+_NAME = "midstream-nexmark"  # of the application
 
 
 def generate(events: int, seed: int, out: Path, out_of_order: int, events_per_second: int) -> None:
@@ -61,10 +63,15 @@ def generate(events: int, seed: int, out: Path, out_of_order: int, events_per_se
 
 def run(run: Run, modify: Path | None) -> None:
     """Run a query to the end of its events, with a line of progress; goes on where an earlier run was."""
-    console = Console(stderr=True, highlight=False)
     changes = _changes(modify)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends like Ctrl-C: after the epoch at hand
-    with _quiet_session() as spark, console.status("starting") as line:
+    with quiet_session(_NAME) as spark:
+        _run(spark, run, changes)
+
+
+def _run(spark: SparkSession, run: Run, changes: Callable[[int], Sequence[Any]]) -> None:
+    console = Console(stderr=True, highlight=False)
+    with console.status("starting") as line:
         jobs, is_known = list[ms.Job](), threading.Event()
         epochs: list[Epoch] = []
 
@@ -127,11 +134,11 @@ def check(query: str, events: int, config: generator.Config, out: Path | None, r
     with tempfile.TemporaryDirectory(prefix="midstream-nexmark-") as place:
         data = Path(place, "data")
         one = Run(query, events, config, out or Path(place, "out"), Path(place, "job"), rows_per_epoch, slots)
-        if out is None:
-            run(one, None)
-        elif not out.is_dir():
+        if out is not None and not out.is_dir():
             raise PlanError(f"{out} does not exist; write it with midstream nexmark run {query} --out {out}")
-        with _quiet_session() as spark:
+        with quiet_session(_NAME) as spark:
+            if out is None:
+                _run(spark, one, _changes(None))
             generator.generate(spark, data, events, config)
         found = one.compared(data)
     print(f"{query}: {found}")
@@ -147,17 +154,6 @@ def _changes(path: Path | None) -> Callable[[int], Sequence[Any]]:
     if not callable(found):
         raise PlanError(f"{path} must have a function changes(epoch) that gives a list of ms.replace(...) and others")
     return found  # type: ignore[no-any-return]
-
-
-@contextmanager
-def _quiet_session() -> Iterator[SparkSession]:
-    """A session that says nothing but errors, and is stopped afterwards."""
-    spark = local_session()
-    spark.sparkContext.setLogLevel("ERROR")
-    try:
-        yield spark
-    finally:
-        spark.stop()
 
 
 def _check_place(out: Path) -> None:
@@ -196,7 +192,7 @@ def _written_beside(out: Path) -> Iterator[Path]:
 def _write(directory: Path, events: int, config: generator.Config, console: Console) -> None:
     """Let Spark write in a thread of its own, and show its progress; Ctrl-C then interrupts no call to Java."""
     with console.status("starting Spark"):
-        spark = local_session("midstream-nexmark")
+        spark = local_session(_NAME)
     with _Bar(console) as bar, ThreadPoolExecutor(1) as writer:
         try:
             writing = writer.submit(generator.generate, spark, directory, events, config, bar.begin)
