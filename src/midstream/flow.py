@@ -308,7 +308,8 @@ class WindowedStream:
         """Let rows say that no more of their key and window follow: `with_punctuation("kind = 'closed'")`.
 
         A row for which the SQL holds is counted like any other, and the window of its key that it lies in comes out in
-        its epoch, and is gone; of windows by count all that are open. Those of other keys wait as ever.
+        its epoch, and is gone; of windows by count all that are open, and of a `top` all that it lies in. Those of
+        other keys wait as ever.
         Not promised: anything of a row that follows all the same; it begins the window anew, which comes out again.
         """
         return replace(self, punctuation=predicate)
@@ -357,10 +358,10 @@ class WindowedStream:
         """
         from midstream.ranking import top
 
-        if self.punctuation:
-            raise PlanError(f"top {id!r}: with_punctuation is for windows with declared aggregates")
-        rows = Stream(self.flow, self.input)
-        top(rows, self.keys, self.window, self.partition_by, id=id, n=n, by=by, ties=ties, slots=slots)
+        top(
+            Stream(self.flow, self.input), self.keys, self.window, self.partition_by, self.punctuation,
+            id=id, n=n, by=by, ties=ties, slots=slots,
+        )  # fmt: skip
         return Windowed(self.flow, id, self.input)
 
 
@@ -388,4 +389,4 @@ class Windowed(Stream):
         """
         from midstream.ranking import top
 
-        return top(self, (), None, "", id=id, n=n, by=by, ties=ties, slots=slots)
+        return top(self, (), None, "", "", id=id, n=n, by=by, ties=ties, slots=slots)

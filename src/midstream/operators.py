@@ -183,12 +183,12 @@ class Windows:
             what = f"window {id!r}" if id else "a window for ms.insert or ms.replace"
             raise PlanError(
                 f"{what} needs ms.tumbling(...), ms.sliding(...) or ms.session(...), not {window!r}; windows by count "
-                "come into a running job with ms.branch"
+                "come into a running job with ms.built and ms.branch"
             )
         if self.punctuation and isinstance(window, Window) and not window.is_tumbling:
             raise PlanError(
                 f"window {id!r}: a row lies in several sliding windows and cannot end one; with_punctuation is for "
-                "ms.tumbling(...) and ms.session(...)"
+                "ms.tumbling(...), ms.session(...) and ms.count_window(...), and for top"
             )
         return p.Window(
             id=id,

@@ -19,7 +19,7 @@ from midstream.ddl import ddl
 from midstream.errors import PlanError
 from midstream.functions import Context, KeyedFunction, StateDeclaration, Timer, list_of
 from midstream.plan import Spread
-from midstream.resolve import worked_out
+from midstream.resolve import check_punctuation, worked_out
 from midstream.windows import BOUNDS, AnyWindow, CountWindow, Window
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ def top(
     keys: Sequence[str],
     window: AnyWindow | CountWindow | None,
     partition_by: str,
+    punctuation: str,
     *,
     id: str,
     n: int,
@@ -59,33 +60,38 @@ def top(
         )
     if window is None and any(name not in schema.names for name in BOUNDS):
         raise PlanError(f"top {id!r} needs windows of event time, with {' and '.join(BOUNDS)}; {rows.id!r} has none")
+    check_punctuation(flow.session, f"top {id!r}", punctuation, schema)
     types = {field.name: ddl(field.dataType) for field in schema}
     if window is not None:
         types |= dict.fromkeys(BOUNDS, "timestamp")
         rows = rows._then(Spread(id=f"{id}.windows", of=id, size=window.size, slide=window.slide))
-    made = rows.transform(f"{id}.rows", Leading(n, by, (*keys, *BOUNDS)), per_epoch=True)
+    made = rows.transform(f"{id}.rows", Leading(n, by, (*keys, *BOUNDS), punctuation), per_epoch=True)
     kept = f"struct<{', '.join(f'{quote(name)}: {type}' for name, type in types.items())}>"
-    function = Top(n, list(types).index(by), ties, kept)
-    return made.key_by(*keys, *BOUNDS, partition_by=partition_by).process(id, function, schema="", slots=slots)
+    function = Top(n, list(types).index(by), ties, kept, ends=bool(punctuation))
+    shown = ", ".join(f"{quote(name)} {type}" for name, type in types.items()) if punctuation else ""
+    return made.key_by(*keys, *BOUNDS, partition_by=partition_by).process(id, function, schema=shown, slots=slots)
 
 
 @dataclass(frozen=True)
 class Leading:
-    """Of the rows of one epoch, those that lead their window."""
+    """Of the rows of one epoch, those that lead their window; the last column says whether one of all has ended it."""
 
     n: int
     by: str
     keys: tuple[str, ...]
+    punctuation: str
 
     def __call__(self, rows: DataFrame) -> DataFrame:
         """Leave out the others."""
         by, keys = quote(self.by), ", ".join(map(quote, self.keys))
         rank = f"rank() over (partition by {keys} order by {by} desc nulls last)"
-        return rows.selectExpr("*", f"{rank} as _rank").where(f"_rank <= {self.n}").drop("_rank")
+        ends = [f"coalesce(bool_or({self.punctuation}) over (partition by {keys}), false) as _ends"]
+        found = rows.selectExpr("*", *(ends if self.punctuation else ()), f"{rank} as _rank")
+        return found.where(f"_rank <= {self.n}").drop("_rank")
 
 
 class Top(KeyedFunction):
-    """Keeps the leading rows of a window until the watermark has reached its end, and gives them out then.
+    """Keeps the leading rows of a window until it is over, and gives them out then: at its end, or when a row says so.
 
     Promised: null ranks last, NaN first, as in Spark. Without ties, of equal rows those whose columns are less, in
     turn; null is less than all else.
@@ -93,19 +99,21 @@ class Top(KeyedFunction):
 
     takes_revised = False  # a window that comes twice would be ranked with itself
 
-    def __init__(self, n: int, at: int, ties: bool, type: str) -> None:
-        self.n, self.at, self.ties, self.type = n, at, ties, type
+    def __init__(self, n: int, at: int, ties: bool, type: str, *, ends: bool) -> None:
+        self.n, self.at, self.ties, self.type, self.ends = n, at, ties, type, ends
 
     def declared(self) -> dict[str, StateDeclaration]:
         """The rows that lead so far."""
         return {"best": list_of(self.type)}
 
-    def process(self, key: Any, rows: list[Any], ctx: Context) -> None:
-        """Keep what leads."""
-        kept = self.bound_state("best").read("best")
-        leading = self._leading([*(tuple(row.values()) for row in kept), *map(tuple, rows)])
-        self.bound_state("best").write("best", leading)
-        ctx.set_event_timer(key.window_end)
+    def process(self, key: Any, rows: list[Any], ctx: Context) -> Iterable[tuple[Any, ...]]:
+        """Keep what leads, or give it out if one of the rows has ended the window."""
+        kept, width = self.bound_state("best").read("best"), -1 if self.ends else None
+        leading = self._leading([*(tuple(row.values()) for row in kept), *(tuple(row[:width]) for row in rows)])
+        is_over = self.ends and rows[0][-1]
+        self.bound_state("best").write("best", () if is_over else leading)
+        (ctx.clear_event_timer if is_over else ctx.set_event_timer)(key.window_end)
+        return leading if is_over else ()
 
     def on_timer(self, key: Any, timer: Timer, ctx: Context) -> Iterable[tuple[Any, ...]]:
         """Give it out."""

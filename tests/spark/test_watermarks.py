@@ -88,6 +88,39 @@ def test_a_row_ends_the_window_of_its_key_and_no_other(spark: SparkSession) -> N
     assert early == {user for user, price, _ in lists[0] if price is not None and price >= ENDS} != set(), "at once"
 
 
+def test_a_row_ends_all_windows_of_its_key_that_a_top_has_for_it(spark: SparkSession) -> None:
+    lists = cut(some_events(seed=8, count=90), 15)
+    shapes = {"keyed": (10, 5, True), "all": (8, 8, False)}
+    faults: list[Any] = [*map(rows_of, lists[:3]), testing.Crash(), *map(rows_of, lists[3:])]
+
+    def build(flow: ms.Flow, rows: ms.Stream) -> None:
+        timed = rows.with_watermark("ts", "5 seconds")
+        for name, (size, slide, keyed) in shapes.items():
+            stream = timed.key_by("user") if keyed else timed
+            windows = stream.window(ms.sliding(size, slide)).with_punctuation(f"price >= {ENDS}")
+            windows.top(name, 2, by="price", slots=2).sink(f"{name}.out", ms.sinks.memory())
+
+    found = testing.run(spark, build, end_of_input=True, state=True, rows=testing.batches(SCHEMA, *faults))
+    for name, (size, slide, keyed) in shapes.items():
+        given = Counter(
+            (row.user if keyed else "all", row.price, utc([row.window_start])[0]) for row in found.rows(f"{name}.out")
+        )
+        assert given == expected(NaiveTop(size, slide, 5, keyed=keyed, ends=True), lists)[0], name
+        assert {kind: rows for kind, rows in found.state[name].items() if rows} == {}, "nothing is kept of what is over"
+
+
+class NaiveTop(Naive):
+    """The two greatest prices of each window, and those that are equal."""
+
+    def shown(self, keys: set[tuple[Any, int]]) -> Counter[Any]:
+        found: Counter[Any] = Counter()
+        for user, start in keys:
+            worth = [-1000 if price is None else price for price in self.kept[user, start]]
+            for price, its in zip(self.kept[user, start], worth, strict=True):
+                found[user, price, START + timedelta(seconds=start)] += sum(other > its for other in worth) < 2
+        return +found
+
+
 def test_punctuations_of_windows_that_cannot_be_are_refused(spark: SparkSession) -> None:
     def build(window: Any, predicate: str) -> Any:
         def flow(flow: ms.Flow, rows: ms.Stream) -> None:
