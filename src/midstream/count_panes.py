@@ -1,7 +1,11 @@
-"""The rows of open windows by count, in panes: all keys of a slot side by side, folded column by column."""
+"""The rows of open windows by count, in panes: all keys of a slot side by side, folded column by column.
+
+What is folded are *items*: of each key, the panes that were kept, and then the rows of this epoch, in their order.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from midstream.aggregation import guard
-from midstream.count_rules import CountWindows, Kept, Key
-from midstream.state.forms import Form
+from midstream.count_rules import Key, Part
 from midstream.state.wire import Wire
 
 Numbers = npt.NDArray[Any]
@@ -20,35 +23,31 @@ Numbers = npt.NDArray[Any]
 
 @dataclass(slots=True)
 class Panes:
-    """The panes that were kept and the rows of this epoch, key by key, and the panes that they become."""
+    """The panes that items become."""
 
     bases: Numbers  # where the items of each key begin
-    begins: Numbers  # the number of the first row of each item, in its key
     starts: Numbers  # the items with which panes begin
+    begins: Numbers  # with which row of its key each pane begins
     columns: list[_Column]
-    folded: list[Numbers]  # each column of the panes
 
     @classmethod
-    def of(cls, windows: CountWindows, form: Form, keys: list[Key], rows: pa.RecordBatch, owners: Numbers) -> Panes:
-        """Put items in order, and fold them."""
-        panes, rows_of = (
-            np.array(sizes, np.int64) for sizes in zip(*((len(k.panes), k.rows) for k in keys), strict=True)
-        )
-        bases = np.cumsum(panes + rows_of) - panes - rows_of
-        order = np.argsort(np.concatenate([np.repeat(np.arange(len(keys)), panes), owners]), kind="stable")
-        is_start = np.zeros(len(order), dtype=bool)
-        is_start[ranges(bases, panes)] = True
-        cuts = [(owner, key.place(cut)) for owner, key in enumerate(keys) for cut in key.cuts]
-        is_start[[bases[owner] + place for owner, place in cuts]] = True
-        stored = list(zip(*(pane for key in keys for pane in key.panes), strict=True)) or [()] * (1 + len(windows.kept))
-        behind = np.array([key.seen - key.first for key in keys], np.int64)  # rows that came before those at hand
-        begins = np.concatenate([np.array(stored[0], np.int64), behind[owners] + np.arange(rows.num_rows)])[order]
-        starts, type, columns = np.flatnonzero(is_start), form.wires[form.index["panes"]].type.value_type, []
-        for i, kept in enumerate(windows.kept):
-            wire = Wire(type.field(f"part{i}").type, f"part {i}")
-            both = pa.concat_arrays([wire.array(stored[1 + i]), _lifted(kept, wire.type, rows)])
-            columns.append(_Column(kept, wire, both.take(pa.array(order))))
-        return cls(bases, begins, starts, columns, [column.folded(column.numbers, starts) for column in columns])
+    def of(cls, parts: Sequence[Part], type: pa.StructType, keys: list[Key], rows: pa.RecordBatch) -> Panes:
+        """Fold what was kept and the rows; these stand in the order of their keys, the keys that have none last."""
+        kept, added = (np.array(n, np.int64) for n in ([len(key.panes) for key in keys], [key.rows for key in keys]))
+        bases = np.cumsum(kept + added) - kept - added
+        owners = np.concatenate([np.repeat(np.arange(len(keys)), some) for some in (kept, added)])
+        order = np.argsort(owners, kind="stable")
+        cuts = [base + key.place(cut) for base, key in zip(bases.tolist(), keys, strict=True) for cut in key.cuts]
+        starts = np.unique(np.concatenate([ranges(bases, kept), np.array(cuts, np.int64)]))
+        stored = list(zip(*(pane for key in keys for pane in key.panes), strict=True)) or [()] * (1 + len(parts))
+        numbered = ranges(np.array([key.seen for key in keys], np.int64), added)
+        begins = np.concatenate([np.array(stored[0], np.int64), numbered])[order[starts]]
+        columns = []
+        for part, values in zip(parts, stored[1:], strict=True):
+            wire = Wire(type.field(part.name).type, part.name)
+            items = pa.concat_arrays([wire.array(values), _given(part, wire.type, rows)]).take(pa.array(order))
+            columns.append(_Column(part, wire, items, starts))
+        return cls(bases, starts, begins, columns)
 
     def before(self, items: Numbers) -> Numbers:
         """How many panes begin before each of some items."""
@@ -58,40 +57,35 @@ class Panes:
         """Put panes together, from each low to its high."""
         lengths = highs - lows
         chosen, starts = ranges(lows, lengths), np.cumsum(lengths) - lengths
-        return [
-            column.shown(column.folded(panes[chosen], starts))
-            for column, panes in zip(self.columns, self.folded, strict=True)
-        ]
+        return [column.shown(column.folded(column.panes[chosen], starts)) for column in self.columns]
 
-    def stored(self, panes: Numbers) -> list[list[Any]]:
+    def packed(self, chosen: Numbers) -> list[list[Any]]:
         """Some panes as they are kept."""
-        columns = [
-            column.wire.stored(column.shown(folded[panes]))
-            for column, folded in zip(self.columns, self.folded, strict=True)
-        ]
-        return [list(pane) for pane in zip(self.begins[self.starts[panes]].tolist(), *columns, strict=True)]
+        columns = [column.wire.stored(column.shown(column.panes[chosen])) for column in self.columns]
+        return [list(pane) for pane in zip(self.begins[chosen].tolist(), *columns, strict=True)]
 
 
 class _Column:
-    """One of the parts of which results are made: as numbers that can be folded, and back."""
+    """One part of all panes: as numbers that can be folded, and back."""
 
-    def __init__(self, kept: Kept, wire: Wire, items: pa.Array) -> None:
-        self.wire, self._kept, self._items = wire, kept, items
-        if kept.is_added:
-            self.numbers = items.to_numpy(zero_copy_only=False)
-        elif kept.how in ("min", "max"):  # of any type: by their rank, NaN above all other numbers
+    def __init__(self, part: Part, wire: Wire, items: pa.Array, starts: Numbers) -> None:
+        self.wire, self._part, self._items = wire, part, items
+        if part.is_added:
+            numbers = items.to_numpy(zero_copy_only=False)
+        elif part.how in ("min", "max"):  # of any type: by their rank, NaN above all other numbers
             plain = pc.add(items, 0.0) if pa.types.is_floating(items.type) else items  # -0.0 is 0.0
-            self.numbers = pc.rank(plain, tiebreaker="dense").to_numpy().astype(np.int64)
-            if kept.how == "max":
-                self.numbers[items.is_null().to_numpy(zero_copy_only=False)] = 0  # what is not there loses
-            self._items, self._ranked = plain, np.zeros(int(self.numbers.max(initial=0)) + 1, np.int64)
-            self._ranked[self.numbers] = np.arange(len(items))
+            numbers = pc.rank(plain, tiebreaker="dense").to_numpy().astype(np.int64)
+            if part.how == "max":
+                numbers[items.is_null().to_numpy(zero_copy_only=False)] = 0  # what is not there loses
+            self._items, self._ranked = plain, np.zeros(int(numbers.max(initial=0)) + 1, np.int64)
+            self._ranked[numbers] = np.arange(len(items))
         else:
-            self.numbers = np.arange(len(items))
+            numbers = np.arange(len(items))
+        self.panes = self.folded(numbers, starts)
 
     def folded(self, numbers: Numbers, starts: Numbers) -> Numbers:
-        """Fold the numbers from each start to the next."""
-        how = self._kept.how
+        """Fold numbers, from each start to the next."""
+        how = self._part.how
         found: Numbers
         if how == "first" or not len(starts):
             found = numbers[starts]
@@ -99,31 +93,35 @@ class _Column:
             found = numbers[np.append(starts[1:], len(numbers)) - 1]
         elif how in ("min", "max"):
             found = (np.minimum if how == "min" else np.maximum).reduceat(numbers, starts)
-        elif numbers.dtype.kind == "f":  # one after the other: it does not matter where epochs end
+        elif numbers.dtype.kind == "f":  # one after the other, as if epochs had ended elsewhere
             found = np.bincount(np.repeat(np.arange(len(starts)), np.diff(starts, append=len(numbers))), numbers)
         else:
-            guard(f"{how} of {self._kept.column!r}", numbers, starts)
+            guard(self._part.name, numbers, starts)
             found = np.add.reduceat(numbers, starts)
         return found
 
     def shown(self, numbers: Numbers) -> pa.Array:
         """Turn numbers back into values."""
-        if self._kept.is_added:
+        if self._part.is_added:
             return pa.array(numbers)
-        chosen = self._ranked[numbers] if self._kept.how in ("min", "max") else numbers
-        return self._items.take(pa.array(chosen))
+        return self._items.take(pa.array(self._ranked[numbers] if self._part.how in ("min", "max") else numbers))
 
 
-def _lifted(kept: Kept, type: pa.DataType, rows: pa.RecordBatch) -> pa.Array:
-    """What rows give to a part, each on its own."""
-    if not kept.column:
+def _given(part: Part, type: pa.DataType, rows: pa.RecordBatch) -> pa.Array:
+    """What each row gives to a part."""
+    if not part.column:
         return pa.array(np.ones(rows.num_rows, np.int64))
-    column = rows.column(kept.column)
-    if kept.how == "count":
+    column = rows.column(part.column)
+    if part.how == "count":
         return column.is_valid().cast(type)
-    return column.cast(type).fill_null(0) if kept.how == "sum" else column.cast(type)
+    given = column.cast(type, safe=part.how != "total")  # a great number is rounded
+    return given.fill_null(0) if part.is_added else given
 
 
 def ranges(starts: Numbers, lengths: Numbers) -> Numbers:
-    """The numbers from each start on, so many, one range behind the other."""
+    """The numbers from each start on, so many, one range behind the other.
+
+    >>> ranges(np.array([5, 0]), np.array([2, 3])).tolist()
+    [5, 6, 0, 1, 2]
+    """
     return np.repeat(starts - (np.cumsum(lengths) - lengths), lengths) + np.arange(lengths.sum())

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from midstream.aggregates import FLOATS, INTEGERS, quote
-from midstream.count_rules import ENDS, CountWindows, Kept, Result
+from midstream.count_rules import ENDS, CountWindows, Part, Result
 from midstream.ddl import ddl
 from midstream.errors import PlanError
 from midstream.operators import named
@@ -51,14 +51,15 @@ def count_windows(
             raise PlanError(f"window {id!r}: there is no column {column!r}; the stream has {', '.join(types)}")
     if clash := sorted({NUMBER} & {*aggregates, *keys}):
         raise PlanError(f"window {id!r}: the name {clash[0]!r} is that of another result already; rename it")
-    kept, results, shown = _parts(id, aggregates, types)
+    parts, results, shown = _parts(id, aggregates, types)
     columns = [*((key, types[key]) for key in keys), (NUMBER, "bigint"), *zip(aggregates, shown, strict=True)]
     schema = ", ".join(f"{quote(name)} {type}" for name, type in columns)
     check_punctuation(flow.session, f"window {id!r}", punctuation, resolved.schemas[rows.id])
     if punctuation or not keys:
         rows = rows.transform(f"{id}.rows", Marked(punctuation, not keys))
     keyed = rows.key_by(*keys, partition_by=partition_by) if keys else rows.key_by(_ALL)
-    return keyed.process(id, CountWindows(window, len(keys), kept, results), schema=schema, slots=slots)
+    rules = CountWindows(window, len(keys), parts, results, ends=bool(punctuation))
+    return keyed.process(id, rules, schema=schema, slots=slots)
 
 
 @dataclass(frozen=True)
@@ -76,12 +77,12 @@ class Marked:
 
 def _parts(
     id: str, aggregates: dict[str, AggregateSpec], types: dict[str, str]
-) -> tuple[tuple[Kept, ...], tuple[Result, ...], list[str]]:
+) -> tuple[tuple[Part, ...], tuple[Result, ...], list[str]]:
     """What is kept, the results that are made of it, and the types of these."""
-    kept: dict[Kept, int] = {}
+    parts: dict[Part, int] = {}
 
     def part(how: str, column: str, type: str) -> int:
-        return kept.setdefault(Kept(how, column, type), len(kept))
+        return parts.setdefault(Part(how, column, type), len(parts))
 
     results, shown = [], []
     for name, spec in aggregates.items():
@@ -90,9 +91,10 @@ def _parts(
             results.append(Result(function, part("count", column, "bigint")))
             shown.append("bigint")
         elif function in ("sum", "mean") and type in _NUMBERS:
-            total = "bigint" if type in INTEGERS else "double"
-            results.append(Result(function, part("sum", column, total), part("count", column, "bigint")))
-            shown.append("double" if function == "mean" else total)
+            result = "bigint" if type in INTEGERS and function == "sum" else "double"
+            added = part("total" if type in INTEGERS and function == "mean" else "sum", column, result)
+            results.append(Result(function, added, part("count", column, "bigint")))
+            shown.append(result)
         elif function in ("first", "last") or (function in ("min", "max") and _has_order(type)):
             results.append(Result(function, part(function, column, type)))
             shown.append(type)
@@ -101,7 +103,7 @@ def _parts(
                 f"window {id!r}: {name} = {function}({column!r}) of a column of type {type} cannot be kept in windows "
                 "by count; they have count, first and last, sum and mean of numbers, min and max of what has an order"
             )
-    return tuple(kept), tuple(results), shown
+    return tuple(parts), tuple(results), shown
 
 
 def _has_order(type: str) -> bool:

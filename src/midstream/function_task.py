@@ -139,9 +139,7 @@ class FunctionTask(SlotTask):
                 function._state = function._shared = None
                 work.lap("process")
                 changes = state.changes if shared_forms is None else state.changes | shared.changes()
-                if changes:
-                    entries = sorted(changes)
-                    work.log.add(group, entries, [changes[entry] for entry in entries])
+                log_changes(work, group, changes)
                 work.report.deadlines[group] = state.next_deadlines()
                 work.lap("log")
         batches = output.batches()
@@ -194,16 +192,11 @@ def in_order(rows: pa.RecordBatch, order_by: tuple[str, ...]) -> npt.NDArray[np.
     return np.lexsort((tie, rows.column(ORDER).to_numpy()) if ORDER in rows.schema.names else (tie,))
 
 
-def log_changes(work: Work, states: dict[int, GroupState]) -> None:
-    """Log what has changed in the state of groups, and say when there is something to do again."""
-    for group, state in states.items():
-        if state.changes:
-            entries = sorted(state.changes)
-            work.log.add(group, entries, [state.changes[entry] for entry in entries])
-        with work.cache.view(group).reader() as reader:
-            state.read_from(reader)
-            work.report.deadlines[group] = state.next_deadlines()
-    work.lap("log")
+def log_changes(work: Work, group: int, changes: dict[bytes, bytes | None]) -> None:
+    """Log what has changed in the state of a group."""
+    if changes:
+        entries = sorted(changes)
+        work.log.add(group, entries, [changes[entry] for entry in entries])
 
 
 def _spans(groups: npt.NDArray[np.int32]) -> dict[int, tuple[int, int]]:

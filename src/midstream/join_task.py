@@ -64,7 +64,12 @@ class JoinTask(SlotTask):
         self._keep(kept, join, LEFT, left, pairs.matched(LEFT), stays[LEFT])
         self._keep(kept, join, RIGHT, right, pairs.matched(RIGHT), stays[RIGHT])
         kept.write_records()
-        log_changes(work, kept.states)
+        for group, state in kept.states.items():
+            log_changes(work, group, state.changes)
+            with work.cache.view(group).reader() as reader:
+                state.read_from(reader)
+                work.report.deadlines[group] = state.next_deadlines()
+        work.lap("log")
         return output
 
     def _without_match(

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 from pyspark.sql import SparkSession
 
 import midstream as ms
 from midstream import testing
+from midstream.live import Live
 from midstream.windows import CountWindow
 from tests.unit.test_count_windows import Naive
 from tests.windowing import SCHEMA, cut, rows_of, some_events
@@ -68,6 +71,22 @@ def test_rows_may_end_the_windows_of_their_key_or_of_all(spark: SparkSession) ->
         want = Counter(row if name == "keyed" else row[1:] for row in expected.elements())
         assert Counter(map(tuple, found.rows(f"{name}.out"))) == want
         assert any(row.n < 7 for row in found.rows(f"{name}.out"))
+
+
+def test_a_savepoint_says_what_open_windows_hold(spark: SparkSession, tmp_path: Path) -> None:
+    def build(flow: ms.Flow, rows: ms.Stream) -> None:
+        fours = rows.with_watermark("ts", 0).key_by("user").window(ms.count_window(4, 3))
+        fours.aggregate("fours", n=ms.count(), total=ms.sum("price")).sink("out", ms.sinks.memory())
+
+    with Live(spark, build, rows=SCHEMA) as live:
+        live.feed("rows", rows_of([("ann", price, float(price)) for price in range(5)]))
+        live.job.savepoint(str(tmp_path / "saved"))
+    kept = duckdb.sql(f"select seen, open, panes from '{tmp_path}/saved/state/fours/record/*.parquet'").fetchall()
+    (seen, windows, panes), *_ = kept
+    assert (seen, [window["begin"] for window in windows]) == (5, [3])
+    assert panes == [{"begin": at, "count": 1, "sum price": at, "count price": 1} for at in (3, 4)], (
+        "cut where the first window ended"
+    )
 
 
 def test_what_windows_by_count_cannot_do_is_refused(spark: SparkSession) -> None:

@@ -13,18 +13,21 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from midstream.code import Code, capture
-from midstream.count_rules import ENDS, CountWindows, Kept, Result
+from midstream.count_rules import ENDS, CountWindows, Part, Result
 from midstream.count_task import CountTask
 from midstream.errors import PlanError, StateError
 from midstream.functions import state_fields
+from midstream.plan import StateField
 from midstream.routing import Routing
 from midstream.slot import Epoch, Work
 from midstream.state.cache import Head
-from midstream.state.forms import Stage
+from midstream.state.forms import Stage, form_of
+from midstream.state.keyed import GroupState
+from midstream.state.keys import KeyCodec
 from midstream.state.memory import MemoryStore
 from midstream.state.store import Version
 from midstream.windows import END_OF_TIME, CountWindow, count_window
@@ -32,11 +35,17 @@ from tests.edits import Edits
 from tests.unit.test_joins import Stores
 
 MOMENT = pa.timestamp("us", tz="UTC")
-COUNTED, THERE, TOTAL = Kept("count", "", "bigint"), Kept("count", "n", "bigint"), Kept("sum", "n", "bigint")
-KEPT = (COUNTED, THERE, TOTAL, *(Kept(how, "n", "bigint") for how in ("min", "max", "first", "last")))
+COUNTED, THERE, SUM = Part("count", "", "bigint"), Part("count", "n", "bigint"), Part("sum", "n", "bigint")
+PARTS = (
+    COUNTED,
+    THERE,
+    SUM,
+    Part("total", "n", "double"),
+    *(Part(how, "n", "bigint") for how in ("min", "max", "first", "last")),
+)
 RESULTS = (
-    Result("count", 0), Result("count", 1), Result("sum", 2, 1), Result("mean", 2, 1),
-    Result("min", 3), Result("max", 4), Result("first", 5), Result("last", 6),
+    Result("count", 0), Result("count", 1), Result("sum", 2, 1), Result("mean", 3, 1),
+    Result("min", 4), Result("max", 5), Result("first", 6), Result("last", 7),
 )  # fmt: skip
 Row = tuple[str, Any, int | None]  # key, a number, event time
 
@@ -52,6 +61,8 @@ class Runner:
 
     def __init__(self, windows: CountWindows, number: pa.DataType | None = None, *, timed: bool = True) -> None:
         self.windows, self.store, self.number, self.timed = windows, MemoryStore(), number or pa.int64(), timed
+        self.form: tuple[int, Code | None] = (0, None)  # where the state lies, and how it comes from the older one
+        self.older: tuple[Stage, ...] = ()
         self.deadlines: tuple[int | None, int | None] = (None, None)
 
     def epoch(self, rows: list[Row], watermark: int | None, now: int = 0, ends: int | None = None) -> list[Any]:
@@ -62,7 +73,7 @@ class Runner:
         task = CountTask(
             "c", Head("job", "c", "", "", 0, (None,)), epoch, "", "", bytes(self.output().serialize()), ("key",),
             Routing.even(1, 1), shipped(self.windows),
-            (Stage(state_fields(self.windows), bytes(self.types().serialize()), 0, None),), (),
+            (Stage(state_fields(self.windows), bytes(self.types().serialize()), *self.form), *self.older), (),
             "at" if self.timed else None,
         )  # fmt: skip
         work, batch = Work(0, Stores(self.store)), self.batch(rows, ends)  # type: ignore[arg-type]
@@ -89,9 +100,10 @@ class Runner:
         return pa.schema([("key", pa.string()), ("window", pa.int64()), *results])
 
     def types(self) -> pa.Schema:
-        kept = [(f"part{i}", pa.int64() if k.how == "count" else self.number) for i, k in enumerate(self.windows.kept)]
+        kinds = {"count": pa.int64(), "total": pa.float64()}
+        kept = [(part.name, kinds.get(part.how, self.number)) for part in self.windows.parts]
         window = pa.struct([*((name, pa.int64()) for name in ("number", "begin", "size")), ("until", MOMENT)])
-        numbers = [(name, pa.int64()) for name in ("seen", "following", "begun")]
+        numbers = [(name, pa.int64()) for name in ("seen", "following", "begun", "ended")]
         pane = pa.struct([("begin", pa.int64()), *kept])
         return pa.schema([*numbers, ("open", pa.list_(window)), ("panes", pa.list_(pane))])
 
@@ -152,7 +164,7 @@ def test_every_epoch_gives_out_what_the_definition_says(
     shape: tuple[int, int], timeout: int, epochs: list[list[Row]]
 ) -> None:
     window = CountWindow(*shape, timeout)
-    naive, runner = Naive(window), Runner(CountWindows(window, 1, KEPT, RESULTS))
+    naive, runner = Naive(window), Runner(CountWindows(window, 1, PARTS, RESULTS))
     greatest: int | None = None
     for rows in [*epochs, []]:
         assert Counter(runner.epoch(rows, greatest)) == naive.epoch(rows, greatest)
@@ -167,12 +179,12 @@ def test_every_epoch_gives_out_what_the_definition_says(
 )
 def test_a_row_ends_the_windows_of_its_key(shape: tuple[int, int], timeout: int, epochs: list[list[Row]]) -> None:
     window = CountWindow(*shape, timeout)
-    naive, runner = Naive(window), Runner(CountWindows(window, 1, KEPT, RESULTS))
+    naive, runner = Naive(window), Runner(CountWindows(window, 1, PARTS, RESULTS, ends=True))
     greatest = 0
     for rows in [*epochs, []]:
         assert Counter(runner.epoch(rows, greatest, ends=5)) == naive.epoch(rows, greatest, ends=5)
         greatest = max([at for _, _, at in rows if at is not None] + [greatest])
-    assert Counter(runner.epoch([], END_OF_TIME)) == naive.epoch([], END_OF_TIME)
+    assert Counter(runner.epoch([], END_OF_TIME, ends=5)) == naive.epoch([], END_OF_TIME)
 
 
 @given(
@@ -184,11 +196,11 @@ def test_windows_that_are_open_keep_their_size_when_it_is_changed(
     shapes: list[tuple[int, int]], timeout: int, epochs: list[list[Row]]
 ) -> None:
     windows = [CountWindow(*shape, timeout) for shape in shapes]
-    naive, runner = Naive(windows[0]), Runner(CountWindows(windows[0], 1, KEPT, RESULTS))
+    naive, runner = Naive(windows[0]), Runner(CountWindows(windows[0], 1, PARTS, RESULTS))
     greatest = 0
     for number, rows in enumerate([*epochs, []]):
         naive.window = windows[number // 3 % len(windows)]
-        runner.windows = CountWindows(naive.window, 1, KEPT, RESULTS)
+        runner.windows = CountWindows(naive.window, 1, PARTS, RESULTS)
         assert Counter(runner.epoch(rows, greatest)) == naive.epoch(rows, greatest)
         greatest = max([at for _, _, at in rows if at is not None] + [greatest])
     assert Counter(runner.epoch([], END_OF_TIME)) == naive.epoch([], END_OF_TIME)
@@ -213,7 +225,7 @@ def test_windows_that_would_hold_nothing_or_leave_rows_out_are_refused(size: int
 
 def test_a_plan_sees_that_other_aggregates_are_kept() -> None:
     least, greatest = (
-        shipped(CountWindows(count_window(3), 1, (Kept(how, "n", "bigint"),), (Result(how, 0),)))
+        shipped(CountWindows(count_window(3), 1, (Part(how, "n", "bigint"),), (Result(how, 0),)))
         for how in ("min", "max")
     )
     assert least.digest != greatest.digest
@@ -221,7 +233,7 @@ def test_a_plan_sees_that_other_aggregates_are_kept() -> None:
 
 def test_values_that_are_not_numbers_count_as_they_do_in_spark() -> None:
     inf, nan = float("inf"), float("nan")
-    kept = (Kept("sum", "n", "double"), THERE, Kept("min", "n", "double"), Kept("max", "n", "double"))
+    kept = (Part("sum", "n", "double"), THERE, Part("min", "n", "double"), Part("max", "n", "double"))
     results = (Result("sum", 0, 1), Result("mean", 0, 1), Result("min", 2), Result("max", 3))
     runner = Runner(CountWindows(count_window(3), 1, kept, results), pa.float64())
     assert runner.epoch([("a", inf, None), ("a", 1.0, None)], None) == []
@@ -237,10 +249,11 @@ def test_values_that_are_not_numbers_count_as_they_do_in_spark() -> None:
     cuts=st.lists(st.integers(0, 40), max_size=6),
     shape=st.sampled_from([(7, 7), (9, 4), (5, 1)]),
 )
+@example(values=[0.0] * 8 + [0.1, 0.2, 0.3, 0.0, 0.0], cuts=[9], shape=(9, 4))
 def test_a_sum_does_not_depend_on_where_epochs_end(
     values: list[float], cuts: list[int], shape: tuple[int, int]
 ) -> None:
-    windows = CountWindows(CountWindow(*shape), 1, (Kept("sum", "n", "double"), THERE), (Result("sum", 0, 1),))
+    windows = CountWindows(CountWindow(*shape), 1, (Part("sum", "n", "double"), THERE), (Result("sum", 0, 1),))
     rows: list[Row] = [("a", value, None) for value in values]
     at_once, in_parts = Runner(windows, pa.float64()), Runner(windows, pa.float64())
     edges = [0, *sorted(cuts), len(rows)]
@@ -262,7 +275,7 @@ def test_whatever_has_an_order_has_a_least_and_a_greatest(
     type: pa.DataType, values: list[Any], least: Any, greatest: Any
 ) -> None:
     functions = ("min", "max", "first", "last")
-    kept = tuple(Kept(how, "n", "") for how in functions)
+    kept = tuple(Part(how, "n", "") for how in functions)
     results = tuple(Result(how, i) for i, how in enumerate(functions))
     for epochs in ([values], [values[:1], values[1:]], [[value] for value in values]):
         runner = Runner(CountWindows(count_window(3), 1, kept, results), type)
@@ -271,7 +284,54 @@ def test_whatever_has_an_order_has_a_least_and_a_greatest(
 
 
 def test_a_sum_that_does_not_fit_is_refused() -> None:
-    runner = Runner(CountWindows(count_window(2), 1, (TOTAL, THERE), (Result("sum", 0, 1),)))
+    runner = Runner(CountWindows(count_window(2), 1, (SUM, THERE), (Result("sum", 0, 1),)))
     runner.epoch([("a", 1 << 62, None)], None)
-    with pytest.raises(StateError, match="the \"sum of 'n'\" of a key does not fit into 64 bits"):
+    with pytest.raises(StateError, match="the 'sum n' of a key does not fit into 64 bits"):
         runner.epoch([("a", 1 << 62, None)], None)
+
+
+def test_a_mean_has_no_bound() -> None:
+    runner = Runner(CountWindows(count_window(2), 1, (Part("total", "n", "double"), THERE), (Result("mean", 0, 1),)))
+    assert runner.epoch([("a", 1 << 62, None), ("a", 1 << 62, None)], None) == [("a", 0, float(1 << 62))]
+
+
+def test_what_is_kept_says_what_it_is_of() -> None:
+    least, both = Part("min", "n", "bigint"), (Part("max", "n", "bigint"), Part("max", "m", "bigint"))
+    kept = [state_fields(CountWindows(count_window(3), 1, (COUNTED, part), ())) for part in (SUM, least, *both)]
+    assert len(set(kept)) == 4
+
+
+def test_a_timeout_that_is_taken_away_leaves_no_timer() -> None:
+    runner = Runner(CountWindows(count_window(2, timeout=0.00001), 1, PARTS, RESULTS))
+    assert runner.epoch([("a", 1, 5)], None) == []
+    assert runner.deadlines == (15, None)
+    runner.windows = CountWindows(count_window(2), 1, PARTS, RESULTS)
+    assert len(runner.epoch([("a", 1, 6)], None)) == 1
+    assert runner.deadlines == (None, None)
+
+
+def test_only_punctuations_end_windows() -> None:
+    runner = Runner(CountWindows(count_window(2), 1, (COUNTED,), (Result("count", 0),)))
+    assert runner.epoch([("a", 5, None)], None, ends=5) == [], "a column of the user's has that name"
+
+
+def test_state_of_an_older_form_is_migrated_and_new_keys_have_none() -> None:
+    def migrate(old: dict[str, Any]) -> dict[str, Any]:
+        return {"following": old["windows"]}
+
+    windows = CountWindows(count_window(2), 1, (COUNTED,), (Result("count", 0),))
+    older = Stage(
+        (StateField(name="windows", kind="value", type="bigint"),),
+        bytes(pa.schema([("windows", pa.int64())]).serialize()), 0, None,
+    )  # fmt: skip
+    runner = Runner(windows)
+    runner.form, runner.older = (1, capture(migrate, what="a migration", shipped=True)), (older,)
+    with runner.store.reader() as reader:
+        state = GroupState(form_of("c", (older,)), reader, 0)
+        state.bind(KeyCodec(pa.schema([("key", pa.string())])).encode([pa.array(["a"])])[0].as_py())
+        state.write("windows", 7)
+        state.release()
+    runner.store.apply([Edits(state.changes)], Version("job", 0, "c"))
+    rows: list[Row] = [("a", 1, None), ("b", 1, None)]
+    assert runner.epoch(rows, None) == []
+    assert Counter(runner.epoch(rows, None)) == Counter([("a", 7, 2), ("b", 0, 2)])

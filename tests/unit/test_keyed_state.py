@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from contextlib import ExitStack
 from typing import Any
 
 import pyarrow as pa
@@ -44,9 +45,11 @@ FORM = Form("sums", FIELDS, TYPES)
 VERSION = Version("job", 1, "c")
 
 
+READERS = ExitStack()  # that stay open
+
+
 def at_clock(now: int, store: MemoryStore | None = None) -> GroupState:
-    with (store or MemoryStore()).reader() as reader:
-        return GroupState(FORM, reader, now)
+    return GroupState(FORM, READERS.enter_context((store or MemoryStore()).reader()), now)
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections import Counter
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -52,9 +53,11 @@ def stage(*fields: StateField) -> Stage:
 FORMS = SharedForms("sums", stage(*FIELDS))
 
 
+READERS = ExitStack()  # that stay open
+
+
 def opened(store: MemoryStore, *, receiving: bool = False, forms: SharedForms = FORMS) -> SharedState:
-    with store.reader() as reader:
-        state = SharedState(forms, reader, 1_000)
+    state = SharedState(forms, READERS.enter_context(store.reader()), 1_000)
     state.receiving = receiving
     return state
 

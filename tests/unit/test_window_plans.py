@@ -66,7 +66,7 @@ def test_late_rows_are_those_of_windows() -> None:
         (lambda: count_window("3"), "a whole number of rows"),
         (
             lambda: operators.window(count_window(3)).aggregate(n=ms.count()),  # type: ignore[arg-type]
-            "a window for ms.insert or ms.replace needs .* with ms.branch",
+            "a window for ms.insert or ms.replace needs .* with ms.built and ms.branch",
         ),
         (lambda: p.check(plan_of(replace(made(tumbling(10), slots=-1), inputs=("rows",)))), "'sums': slots= .* not -1"),
     ],

@@ -80,6 +80,10 @@ class GroupState:
         if self._dirty:
             self._put_record(self._entry, self._record)
 
+    def put_record(self, key: bytes, record: list[Any]) -> None:
+        """Keep another record of a key, all of it, as it is stored; the key at hand stays the same."""
+        self._put_record(self.form.record(key), record)
+
     def _put_record(self, entry: bytes, record: list[Any]) -> None:
         """Keep a record, an empty one only where an older form would be migrated again without it.
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import contextmanager
 
 import msgspec
 
+from midstream.errors import StateError
 from midstream.state.store import Changes, GroupStore, Reader, Version
 
 
@@ -21,8 +22,13 @@ class MemoryStore(GroupStore):
     def version(self) -> Version | None:  # noqa: D102 - as in the contract
         return self._version
 
-    def reader(self) -> AbstractContextManager[Reader]:  # noqa: D102
-        return nullcontext(_DictReader(self._entries))
+    @contextmanager
+    def reader(self) -> Iterator[Reader]:  # noqa: D102
+        reader = _DictReader(self._entries)
+        try:
+            yield reader
+        finally:
+            reader.is_closed = True
 
     def apply(self, changes: Iterable[Changes], version: Version) -> None:  # noqa: D102
         entries = dict(self._entries)
@@ -57,12 +63,19 @@ class _DictReader(Reader):
     def __init__(self, entries: dict[bytes, bytes]) -> None:
         self._entries = entries
         self._sorted: list[bytes] | None = None
+        self.is_closed = False  # as a transaction is that has ended
 
     def get_many(self, keys: list[bytes]) -> list[bytes | None]:
+        self._check()
         return [self._entries.get(key) for key in keys]
 
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
+        self._check()
         if self._sorted is None:
             self._sorted = sorted(self._entries)
         for key in self._sorted[bisect_left(self._sorted, start) : bisect_left(self._sorted, stop)]:
             yield key, self._entries[key]
+
+    def _check(self) -> None:
+        if self.is_closed:
+            raise StateError("state is read through a reader that is closed")

@@ -131,11 +131,11 @@ class PortableShared:
         for row in rows.to_pylist():
             with MemoryStore().reader() as reader:
                 state = self._forms.bound(field.name, reader, NEVER)
-            if field.kind == "map":
-                state.read(field.name)[row["map_key"]] = row["value"]
-            else:
-                state.write(field.name, row["value"])
-            state.release()
+                if field.kind == "map":
+                    state.read(field.name)[row["map_key"]] = row["value"]
+                else:
+                    state.write(field.name, row["value"])
+                state.release()
             found |= state.changes
         return [(entry, value) for entry, value in found.items() if value is not None]
 
