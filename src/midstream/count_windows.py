@@ -17,7 +17,7 @@ from midstream.ddl import ddl
 from midstream.errors import PlanError
 from midstream.operators import named
 from midstream.plan import AggregateSpec
-from midstream.resolve import check_punctuation, worked_out
+from midstream.resolve import check_punctuation, refuse_taken, worked_out
 from midstream.windows import CountWindow
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ def count_windows(
     for column in (*keys, *(spec.column for spec in aggregates.values() if spec.column)):
         if column not in types:
             raise PlanError(f"window {id!r}: there is no column {column!r}; the stream has {', '.join(types)}")
+    refuse_taken(id, list(types), (ENDS, _ALL))
     if clash := sorted({NUMBER} & {*aggregates, *keys}):
         raise PlanError(f"window {id!r}: the name {clash[0]!r} is that of another result already; rename it")
     parts, results, shown = _parts(id, aggregates, types)

@@ -19,7 +19,7 @@ from midstream.ddl import ddl
 from midstream.errors import PlanError
 from midstream.functions import Context, KeyedFunction, StateDeclaration, Timer, list_of
 from midstream.plan import Spread
-from midstream.resolve import check_punctuation, worked_out
+from midstream.resolve import check_punctuation, refuse_taken, worked_out
 from midstream.windows import BOUNDS, AnyWindow, CountWindow, Window
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ def top(
         )
     if window is None and any(name not in schema.names for name in BOUNDS):
         raise PlanError(f"top {id!r} needs windows of event time, with {' and '.join(BOUNDS)}; {rows.id!r} has none")
+    refuse_taken(id, schema.names, ("_ends", "_rank"))
     check_punctuation(flow.session, f"top {id!r}", punctuation, schema)
     types = {field.name: ddl(field.dataType) for field in schema}
     if window is not None:

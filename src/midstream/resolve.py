@@ -6,6 +6,7 @@ otherwise fail in the first epoch.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -214,6 +215,13 @@ def check_punctuation(spark: SparkSession, what: str, punctuation: str, schema: 
             ) from error
 
 
+def refuse_taken(id: str, names: Sequence[str], taken: Sequence[str] = _TAKEN) -> None:
+    """Refuse columns that are called as some of Midstream's own."""
+    for name in names:
+        if name in taken:
+            raise PlanError(f"operator {id!r}: the column name {name!r} is taken by Midstream; rename it")
+
+
 def _keyed(
     spark: SparkSession,
     operator: p.Process | p.Aggregate,
@@ -226,9 +234,7 @@ def _keyed(
         if column not in schema.names:
             raise _unknown_column(f"key_by of {operator.id!r}", column, schema)
     told = operator.told if isinstance(operator, p.Process) else None
-    for name in [*schema.names, *(found.schemas[told].names if told else ())]:
-        if name in _TAKEN:
-            raise PlanError(f"operator {operator.id!r}: the column name {name!r} is taken by Midstream; rename it")
+    refuse_taken(operator.id, [*schema.names, *(found.schemas[told].names if told else ())])
     keys = StructType([schema[key] for key in operator.keys])
     for field in keys:
         if isinstance(field.dataType, MapType) or "map<" in field.dataType.simpleString():

@@ -9,6 +9,7 @@ from typing import Any
 import duckdb
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 import midstream as ms
 from midstream import testing
@@ -101,5 +102,10 @@ def test_what_windows_by_count_cannot_do_is_refused(spark: SparkSession) -> None
         tens.aggregate("tens", n=ms.count(), emit="update")
     with pytest.raises(ms.PlanError, match="the name 'window' is that of another result already"):
         tens.aggregate("tens", window=ms.count())
+    ended = rows.transform("ended", lambda df: df.withColumn("_ends", F.lit(True))).with_watermark("timestamp", 0)
+    with pytest.raises(ms.PlanError, match="the column name '_ends' is taken by Midstream; rename it"):
+        ended.window(ms.count_window(10)).aggregate("all", n=ms.count())
+    with pytest.raises(ms.PlanError, match="the column name '_ends' is taken by Midstream; rename it"):
+        ended.window(ms.tumbling(10)).top("best", by="value")
     with pytest.raises(ms.PlanError, match="which has no windows of event time"):
         _ = tens.aggregate("tens", n=ms.count()).late
