@@ -1,14 +1,13 @@
 """The slot's task of a window operator: rows are folded into panes, and windows are put together when they close.
 
-A pane of a key is an entry like that of any declared aggregate, its start before the key: a window's panes lie side by
-side in the store of their group, and closing a window is one scan. Rows that come too late have no pane.
+Rows that come too late have no pane.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -17,20 +16,17 @@ import pyarrow.compute as pc
 
 from midstream.aggregate_task import TAG, AggregateTask, spans
 from midstream.aggregates import CLOSES
-from midstream.aggregation import Columns, Merger, joined, taken
+from midstream.aggregation import Columns, Merger, taken
 from midstream.regimes import Regime
 from midstream.slot import Work
 from midstream.state.keys import KeyCodec, Rows
+from midstream.window_panes import HEAD, Panes, Span, Times, first_pane, pane_starts
 from midstream.windows import END_OF_TIME, LONG_AGO
 
 PANE = "_pane"
-_HEAD = len(TAG) + 9  # of an entry: the tag, and the start of the pane
-_SIGN = 1 << 63
+_EVER = (1 << 63) - 1
 _FEW = 10_000  # windows that may be looked at one by one
 _SHARING = 16  # panes of a window from which it pays to merge what several windows share
-
-Times = npt.NDArray[np.int64]
-Span = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -63,14 +59,14 @@ class WindowTask(AggregateTask):
             start, stop = changed.get(group, (0, 0))
             touched = arranged.keys[start:stop]
             changes = self._changed(touched, self._closed_before if group in due else self._now)
-            first = _first(work, group, touched)
+            first = first_pane(work, group, touched)
             if group in due or group in ended or changes:
                 low = (
                     LONG_AGO
                     if group in due or group in ended
                     else min(ends[0] - regime.window.size for regime, ends in changes)
                 )
-                stored = _Panes.stored(work, merger, group, low)
+                stored = Panes.stored(work, merger, group, low)
                 panes = stored.updated(touched, taken(merged, np.arange(start, stop)))
                 if group in due:
                     output += self._closed(merger, codec, stored, panes)
@@ -120,7 +116,7 @@ class WindowTask(AggregateTask):
     def _closed_before(self) -> int:
         return self.epoch.before if self.epoch.before is not None else LONG_AGO
 
-    def _closed(self, merger: Merger, codec: KeyCodec, stored: _Panes, panes: _Panes) -> Iterator[pa.RecordBatch]:
+    def _closed(self, merger: Merger, codec: KeyCodec, stored: Panes, panes: Panes) -> Iterator[pa.RecordBatch]:
         """Give out windows that close in this epoch: its own rows are too late for them, but for the lateness."""
         if self.updates:
             return
@@ -137,24 +133,24 @@ class WindowTask(AggregateTask):
         if CLOSES in rows.schema.names and rows.num_rows:
             says = rows.column(CLOSES).to_numpy(zero_copy_only=False)[arranged.order]
             some = np.flatnonzero(np.logical_or.reduceat(says, arranged.starts)).tolist()
-            for i, pane in zip(some, _pane_starts([arranged.keys[i] for i in some]).tolist(), strict=True):
+            for i, pane in zip(some, pane_starts([arranged.keys[i] for i in some]).tolist(), strict=True):
                 holding = [regime for regime in self.regimes if regime.since <= pane < regime.last_end(pane)]
                 if all(regime.window.is_tumbling for regime in holding):  # else it was changed from sliding ones
-                    bounds = found.setdefault(int(arranged.groups[i]), {}).setdefault(arranged.keys[i][_HEAD:], [])
+                    bounds = found.setdefault(int(arranged.groups[i]), {}).setdefault(arranged.keys[i][HEAD:], [])
                     bounds += [(end - regime.window.size, end) for regime in holding for end in [regime.last_end(pane)]]
         return found
 
-    def _closed_early(self, merger: Merger, codec: KeyCodec, panes: _Panes) -> Iterator[pa.RecordBatch]:
+    def _closed_early(self, merger: Merger, codec: KeyCodec, panes: Panes) -> Iterator[pa.RecordBatch]:
         """Give out windows that the watermark has not reached."""
         for regime in () if self.updates else self.regimes:
-            ends = _ends(regime, panes.starts, self._now, _SIGN - 1)
+            ends = _ends(regime, panes.starts, self._now, _EVER)
             yield from self._put_together(regime, merger, codec, panes, ends)
 
     def _changed(self, touched: list[bytes], closed: int) -> list[tuple[Regime, list[int]]]:
         """The ends of windows to give out because rows of this epoch have changed them: closed ones, or all."""
         if not touched or not (self.updates or self.lateness):
             return []
-        panes, until = _pane_starts(touched), _SIGN - 1 if self.updates else closed
+        panes, until = pane_starts(touched), _EVER if self.updates else closed
         found = [(regime, _ends(regime, panes, self._taken_after, until)) for regime in self.regimes]
         return [(regime, ends) for regime, ends in found if ends]
 
@@ -163,7 +159,7 @@ class WindowTask(AggregateTask):
         regime: Regime,
         merger: Merger,
         codec: KeyCodec,
-        panes: _Panes,
+        panes: Panes,
         ends: list[int],
         touched: set[bytes] | None = None,
     ) -> Iterator[pa.RecordBatch]:
@@ -195,105 +191,6 @@ class WindowTask(AggregateTask):
         return pa.record_batch([*named, *results], schema=schema)
 
 
-@dataclass(slots=True)
-class _Panes:
-    """Panes of a group, in the order of time."""
-
-    keys: list[bytes]
-    starts: Times
-    columns: Columns
-    ranks: Times = field(default_factory=lambda: np.zeros(0, np.int64))  # the number of each one's key
-
-    @classmethod
-    def stored(cls, work: Work, merger: Merger, group: int, low: int) -> _Panes:
-        """Read the panes from a moment on."""
-        start = TAG + b"\1" + (low + _SIGN).to_bytes(8, "big")
-        with work.cache.view(group).reader() as reader:
-            entries = list(reader.scan(start, _after_all()))
-        keys = [key for key, _ in entries]
-        return cls(keys, _pane_starts(keys), merger.decode([value for _, value in entries])[0])
-
-    def updated(self, touched: list[bytes], changed: Columns) -> _Panes:
-        """The same with panes that are new or have changed."""
-        if not touched:
-            return self
-        now = set(touched)
-        kept = [i for i, key in enumerate(self.keys) if key not in now]
-        keys = [self.keys[i] for i in kept] + touched
-        starts = np.concatenate([self.starts[kept], _pane_starts(touched)]) if kept else _pane_starts(touched)
-        order = np.array(sorted(range(len(keys)), key=keys.__getitem__), dtype=np.intp)  # two runs: quick
-        columns = joined(taken(self.columns, np.array(kept, dtype=np.intp)), changed)
-        return _Panes([keys[i] for i in order.tolist()], starts[order], taken(columns, order))
-
-    def within(self, spans: dict[bytes, list[Span]]) -> _Panes:
-        """Those of some keys, within spans of time for each."""
-        held = [
-            any(start <= at < end for start, end in spans.get(key[_HEAD:], ()))
-            for key, at in zip(self.keys, self.starts.tolist(), strict=True)
-        ]
-        some = np.flatnonzero(held)
-        return _Panes([self.keys[i] for i in some.tolist()], self.starts[some], taken(self.columns, some))
-
-    def before(self, moment: int) -> list[bytes]:
-        """The entries of panes that nothing needs any more."""
-        return self.keys[: int(np.searchsorted(self.starts, moment))]
-
-    def first_after(self, moment: int) -> int | None:
-        """The first pane that is still needed."""
-        at = int(np.searchsorted(self.starts, moment))
-        return int(self.starts[at]) if at < len(self.starts) else None
-
-    def rank(self) -> None:
-        """Number the keys, in their order."""
-        keys = [key[_HEAD:] for key in self.keys]
-        known = {key: i for i, key in enumerate(sorted(set(keys)))}
-        self.ranks = np.array([known[key] for key in keys], dtype=np.int64)
-
-    def windows(
-        self, merger: Merger, lows: Times, highs: Times, wanted: npt.NDArray[np.bool_] | None
-    ) -> tuple[list[bytes], Times, Columns] | None:
-        """Merge panes `lows` to `highs` key by key: keys, numbers of windows, results; only where one is wanted."""
-        if len(lows) > 1 and highs[0] > lows[-1]:
-            shared, wanted = self._with_shared(merger, int(lows[-1]), int(highs[0]), wanted)
-            whole = np.arange(len(self.keys), len(shared.keys))
-            parts = [
-                np.concatenate([np.arange(low, lows[-1]), whole, np.arange(highs[0], high)])
-                for low, high in zip(lows, highs, strict=True)
-            ]
-        else:
-            shared, parts = self, [np.arange(low, high) for low, high in zip(lows, highs, strict=True)]
-        items, number = np.concatenate(parts), np.repeat(np.arange(len(parts)), [len(part) for part in parts])
-        order = np.lexsort((shared.ranks[items], number))  # panes of a key stay in the order of time
-        items, number = items[order], number[order]
-        starts = _starts(shared.ranks[items], number)
-        if wanted is not None and len(items):
-            kept = np.logical_or.reduceat(wanted[items], starts)
-            within = np.repeat(kept, np.diff(starts, append=len(items)))
-            items, number = items[within], number[within]
-            starts = _starts(shared.ranks[items], number)
-        if not len(items):
-            return None
-        keys = [shared.keys[i] for i in items[starts].tolist()]
-        return keys, number[starts], merger.folded(shared.columns, items, starts)
-
-    def _with_shared(
-        self, merger: Merger, low: int, high: int, wanted: npt.NDArray[np.bool_] | None
-    ) -> tuple[_Panes, npt.NDArray[np.bool_] | None]:
-        """Put what some panes are together, key by key, behind all panes."""
-        items = low + np.argsort(self.ranks[low:high], kind="stable")
-        starts = _starts(self.ranks[items])
-        first = items[starts]
-        found = _Panes(
-            self.keys + [self.keys[i] for i in first.tolist()],
-            np.concatenate([self.starts, self.starts[first]]),
-            joined(self.columns, merger.folded(self.columns, items, starts)),
-            np.concatenate([self.ranks, self.ranks[first]]),
-        )
-        if wanted is not None:
-            wanted = np.concatenate([wanted, np.logical_or.reduceat(wanted[items], starts)])
-        return found, wanted
-
-
 def _ends(regime: Regime, panes: Times, after: int, until: int) -> list[int]:
     """The ends of windows with some of these panes, after one moment and up to another."""
     window, panes = regime.window, np.unique(panes)
@@ -316,36 +213,6 @@ def _at_once(regime: Regime, windows: int) -> int:
     """How many windows are put together at a time: what they share is merged once, what they do not is more."""
     share = regime.window.size // regime.window.pane
     return math.isqrt(share) if share >= _SHARING else windows
-
-
-def _starts(*columns: Times) -> Times:
-    """Where rows begin that differ from the one before."""
-    new = np.zeros(len(columns[0]), dtype=bool)
-    new[:1] = True
-    for column in columns:
-        new[1:] |= column[1:] != column[:-1]
-    return np.flatnonzero(new)
-
-
-def _pane_starts(keys: list[bytes]) -> Times:
-    if len({len(key) for key in keys}) == 1:
-        matrix = np.frombuffer(b"".join(keys), np.uint8).reshape(len(keys), -1)
-        heads = np.ascontiguousarray(matrix[:, len(TAG) + 1 : _HEAD]).view(">u8").ravel()
-    else:
-        heads = np.frombuffer(b"".join([key[len(TAG) + 1 : _HEAD] for key in keys]), ">u8")
-    return (heads.astype(np.uint64) ^ np.uint64(_SIGN)).view(np.int64)
-
-
-def _first(work: Work, group: int, touched: list[bytes]) -> int | None:
-    """The first pane of a group, where its rows have only been added."""
-    with work.cache.view(group).reader() as reader:
-        stored = next(iter(reader.scan(TAG, _after_all())), None)
-    keys = [key for key in (stored[0] if stored is not None else None, min(touched, default=None)) if key is not None]
-    return int(_pane_starts(keys).min()) if keys else None
-
-
-def _after_all() -> bytes:
-    return bytes((TAG[0] + 1,))
 
 
 def _nothing(merger: Merger) -> Columns:

@@ -28,8 +28,8 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "engine attempt briefing placement places anchor shadow records reporting rehearsal validation savepoint",
         (
             "dataflow resolve watermarks window_sql deadline housekeeping failures slot "
-            "arrow_task aggregate_task window_task session_task function_task join_rules join_form join_kept join_task "
-            "count_rules count_panes count_task"
+            "arrow_task aggregate_task window_panes window_task session_task function_task "
+            "join_rules join_form join_kept join_task count_rules count_panes count_task"
         ),
         "state place ddl per_epoch garbage sinks sources journal storage metrics aggregation retention",
         "coordinator modification feeds",
