@@ -93,22 +93,27 @@ class AggregateTask(SlotTask):
         return merged
 
     def _log(
-        self, work: Work, merger: Merger, rows: Rows, merged: Columns, gone: Mapping[int, list[bytes]] | None = None
+        self,
+        work: Work,
+        merger: Merger,
+        rows: Rows,
+        merged: Columns,
+        edits: Mapping[int, Mapping[bytes, bytes | None]] | None = None,
     ) -> None:
-        """Log what changed, group by group, and the keys that are gone."""
-        left = dict(gone or {})
+        """Log what changed, group by group, and after it other entries, `None` for those that are gone."""
+        left = dict(edits or {})
         matrix = None if merger.objects or rows.matrix is None else merger.encode_fixed(merged)
         values = merger.encode(merged) if matrix is None else []
         for group, start, stop in spans(rows):
-            dropped = left.pop(group, [])
-            if matrix is not None and not dropped:
+            others = left.pop(group, {})
+            if matrix is not None and not others:
                 assert rows.matrix is not None
                 work.log.add_fixed(group, rows.matrix[start:stop], matrix[start:stop])
             else:
                 put = values[start:stop] if matrix is None else [v.tobytes() for v in matrix[start:stop]]
-                work.log.add(group, rows.keys[start:stop] + dropped, [*put, *(None for _ in dropped)])
-        for group, dropped in left.items():
-            work.log.add(group, dropped, [None] * len(dropped))
+                work.log.add(group, [*rows.keys[start:stop], *others], [*put, *others.values()])
+        for group, others in left.items():
+            work.log.add(group, list(others), list(others.values()))
         work.lap("log")
 
 

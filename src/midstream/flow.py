@@ -307,9 +307,8 @@ class WindowedStream:
     def with_punctuation(self, predicate: str) -> WindowedStream:
         """Let rows say that no more of their key and window follow: `with_punctuation("kind = 'closed'")`.
 
-        A row for which the SQL holds is counted like any other, and the window of its key that it lies in comes out in
-        its epoch, and is gone; of windows by count all that are open, and of a `top` all that it lies in. Those of
-        other keys wait as ever.
+        A row for which the SQL holds is counted like any other, and the windows of its key that it lies in come out in
+        its epoch, and are gone; of windows by count all that are open. Those of other keys wait as ever.
         Not promised: anything of a row that follows all the same; it begins the window anew, which comes out again.
         """
         return replace(self, punctuation=predicate)

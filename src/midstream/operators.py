@@ -163,7 +163,7 @@ class Windows:
     punctuation: str = ""
 
     def with_punctuation(self, predicate: str) -> Windows:
-        """Rows that end a window of their key; see `WindowedStream.with_punctuation`."""
+        """Rows that end the windows of their key that they lie in; see `WindowedStream.with_punctuation`."""
         return replace(self, punctuation=predicate)
 
     def aggregate(
@@ -184,11 +184,6 @@ class Windows:
             raise PlanError(
                 f"{what} needs ms.tumbling(...), ms.sliding(...) or ms.session(...), not {window!r}; windows by count "
                 "come into a running job with ms.built and ms.branch"
-            )
-        if self.punctuation and isinstance(window, Window) and not window.is_tumbling:
-            raise PlanError(
-                f"window {id!r}: a row lies in several sliding windows and cannot end one; with_punctuation is for "
-                "ms.tumbling(...), ms.session(...) and ms.count_window(...), and for top"
             )
         return p.Window(
             id=id,

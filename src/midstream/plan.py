@@ -132,7 +132,7 @@ class Window(Aggregate, frozen=True, kw_only=True, tag="window"):
     gap: int = 0  # of sessions
     lateness: int = 0  # how long after its end a window takes rows
     emit: str = "watermark"  # or "update"
-    punctuation: str = ""  # SQL: a row for which it holds ends the window of its key that it is in
+    punctuation: str = ""  # SQL: a row for which it holds ends the windows of its key that it is in
 
     @property
     def of(self) -> str:

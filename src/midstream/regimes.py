@@ -60,6 +60,17 @@ class Regime:
         """The end of its latest window that starts at a moment or before; it may end before the moment."""
         return self.window.last_end(min(time, self.until - 1))
 
+    def has_window(self, first: int, last: int, after: int = LONG_AGO, until: int = FOR_EVER) -> bool:
+        """Whether one of its windows holds two moments, starts after a third, and ends at a fourth or before.
+
+        >>> [Regime(Window(10, 5)).has_window(7, last) for last in (14, 15)]
+        [True, False]
+        >>> [Regime(Window(10, 5)).has_window(7, 12, after, until=15) for after in (4, 5)]
+        [True, False]
+        """
+        end = self.last_end(min(first, until - self.window.size))
+        return end > last and end - self.window.size >= self.since and end - self.window.size > after
+
 
 @dataclass(frozen=True, slots=True)
 class Segment:

@@ -36,7 +36,7 @@ from midstream.state.cache import Cache, Head
 from midstream.state.checksum import checksum_of
 from midstream.state.forms import EVENT, EXPIRY, PROCESSING, deadline_of
 from midstream.state.lmdb_store import LmdbStore, close_environment
-from midstream.state.portable import PortableForm
+from midstream.state.portable import PortableAggregate, PortableForm, PortableSessions, PortableWindows
 from midstream.state.store import Version
 from midstream.storage import Storage
 from midstream.succession import check_groups, check_state_fits
@@ -77,8 +77,10 @@ def _form(resolved: Resolved, operator: p.Process | p.Aggregate) -> PortableForm
     if isinstance(operator, p.Aggregate):
         assert keyed.compiled is not None
         results = pa.schema(list(keyed.output)[-len(keyed.compiled.outputs) :])
-        is_session = isinstance(operator, p.Window) and operator.gap > 0
-        return PortableForm(operator.id, keys, (keyed.compiled, bytes(results.serialize()), is_session), None)
+        kind = PortableAggregate
+        if isinstance(operator, p.Window):
+            kind = PortableSessions if operator.is_session else PortableWindows
+        return PortableForm(operator.id, keys, (kind, keyed.compiled, bytes(results.serialize())), None)
     return PortableForm(operator.id, keys, None, keyed.stages, keyed.shared)
 
 

@@ -20,7 +20,7 @@ from midstream.aggregation import Columns, Merger, taken
 from midstream.regimes import Regime
 from midstream.slot import Work
 from midstream.state.keys import KeyCodec, Rows
-from midstream.window_panes import HEAD, Panes, Span, Times, first_pane, pane_starts
+from midstream.window_panes import Panes, Times, first_pane, pane_starts
 from midstream.windows import END_OF_TIME, LONG_AGO
 
 PANE = "_pane"
@@ -51,7 +51,7 @@ class WindowTask(AggregateTask):
         work.report.keys += len(arranged.keys)
         work.lap("fold")
         merged = self._merged(work, merger, arranged, new) if len(groups) else new
-        output, gone = list[pa.RecordBatch](), dict[int, list[bytes]]()
+        output, edits = list[pa.RecordBatch](), dict[int, dict[bytes, bytes | None]]()
         changed = {group: (start, stop) for group, start, stop in spans(arranged)}
         ended = self._ended(rows, arranged)
         due = self.epoch.due & owned | (changed.keys() if self._rows_come_first else frozenset())
@@ -70,17 +70,18 @@ class WindowTask(AggregateTask):
                 panes = stored.updated(touched, taken(merged, np.arange(start, stop)))
                 if group in due:
                     output += self._closed(merger, codec, stored, panes)
-                    gone[group] = panes.before(self._kept_from)
+                    edits[group] = dict.fromkeys(panes.before(self._kept_from))
                     first = panes.first_after(self._kept_from)
                 for regime, ends in changes:
                     output += self._put_together(regime, merger, codec, panes, ends, set(touched))
                 if group in ended:
-                    over = panes.within(ended[group])
-                    output += self._closed_early(merger, codec, over)
-                    gone[group] = sorted({*gone.get(group, ()), *over.keys})
+                    near = panes.of_same_keys(ended[group])
+                    output += self._closed_early(merger, codec, near, ended[group])
+                    emptied = near.without_windows(ended[group], merger, self.regimes, self._now - self.lateness)
+                    edits[group] = emptied | edits.get(group, {})
             work.report.deadlines[group] = (self._deadline(first) if first is not None else None, None)
         work.lap("emit")
-        self._log(work, merger, arranged, merged, {group: keys for group, keys in gone.items() if keys})
+        self._log(work, merger, arranged, merged, {group: some for group, some in edits.items() if some})
         return output
 
     def latest(self, rows: pa.RecordBatch) -> int | None:
@@ -127,24 +128,22 @@ class WindowTask(AggregateTask):
             ends = _ends(regime, panes.starts, max(self._closed_before, final), self._now)
             yield from self._put_together(regime, merger, codec, panes, ends)
 
-    def _ended(self, rows: pa.RecordBatch, arranged: Rows) -> dict[int, dict[bytes, list[Span]]]:
-        """Which windows rows of this epoch have ended: group -> key -> their bounds."""
-        found: dict[int, dict[bytes, list[Span]]] = {}
+    def _ended(self, rows: pa.RecordBatch, arranged: Rows) -> dict[int, set[bytes]]:
+        """The panes of rows that have ended all windows of their key that they lie in, group by group."""
+        found: dict[int, set[bytes]] = {}
         if CLOSES in rows.schema.names and rows.num_rows:
             says = rows.column(CLOSES).to_numpy(zero_copy_only=False)[arranged.order]
-            some = np.flatnonzero(np.logical_or.reduceat(says, arranged.starts)).tolist()
-            for i, pane in zip(some, pane_starts([arranged.keys[i] for i in some]).tolist(), strict=True):
-                holding = [regime for regime in self.regimes if regime.since <= pane < regime.last_end(pane)]
-                if all(regime.window.is_tumbling for regime in holding):  # else it was changed from sliding ones
-                    bounds = found.setdefault(int(arranged.groups[i]), {}).setdefault(arranged.keys[i][HEAD:], [])
-                    bounds += [(end - regime.window.size, end) for regime in holding for end in [regime.last_end(pane)]]
+            for i in np.flatnonzero(np.logical_or.reduceat(says, arranged.starts)).tolist():
+                found.setdefault(int(arranged.groups[i]), set()).add(arranged.keys[i])
         return found
 
-    def _closed_early(self, merger: Merger, codec: KeyCodec, panes: Panes) -> Iterator[pa.RecordBatch]:
-        """Give out windows that the watermark has not reached."""
+    def _closed_early(
+        self, merger: Merger, codec: KeyCodec, panes: Panes, ended: set[bytes]
+    ) -> Iterator[pa.RecordBatch]:
+        """Give out windows over some panes that the watermark has not reached."""
         for regime in () if self.updates else self.regimes:
-            ends = _ends(regime, panes.starts, self._now, _EVER)
-            yield from self._put_together(regime, merger, codec, panes, ends)
+            ends = _ends(regime, pane_starts(list(ended)), self._now, _EVER)
+            yield from self._put_together(regime, merger, codec, panes, ends, ended)
 
     def _changed(self, touched: list[bytes], closed: int) -> list[tuple[Regime, list[int]]]:
         """The ends of windows to give out because rows of this epoch have changed them: closed ones, or all."""
@@ -170,11 +169,10 @@ class WindowTask(AggregateTask):
         wanted = None if touched is None else np.array([key in touched for key in panes.keys])
         stops = np.array(ends, dtype=np.int64)
         starts = stops - regime.window.size
-        lows, highs = np.searchsorted(panes.starts, starts), np.searchsorted(panes.starts, stops)
         step = _at_once(regime, len(ends))
         for begin in range(0, len(ends), step):
             these = slice(begin, begin + step)
-            found = panes.windows(merger, lows[these], highs[these], wanted)
+            found = panes.windows(merger, starts[these], stops[these], wanted)
             if found is not None:
                 keys, number, folded = found
                 bounds = (starts[these][number], stops[these][number])

@@ -17,13 +17,11 @@ from midstream.aggregates import CLOSES, with_end
 from midstream.aggregates import START as ROW_TIME
 from midstream.session_task import SessionTask
 from midstream.slot import SlotTask
-from midstream.state.memory import MemoryStore
 from midstream.state.portable import PortableSessions
-from midstream.state.store import FIRST, LAST, Version
+from midstream.state.store import FIRST, LAST
 from midstream.windows import LONG_AGO
-from tests.edits import Edits
 from tests.unit.window_slot import COMPILED as PLAIN
-from tests.unit.window_slot import GROUPS, SCHEMA, SECOND, Slot, endings, from_zero, group_of
+from tests.unit.window_slot import GROUPS, RESULTS, SECOND, Slot, endings, from_zero, group_of
 from tests.windowing import Event, NaiveSessions, cut, some_events
 
 COMPILED = with_end(PLAIN, 0)  # the gap is only in its SQL
@@ -68,17 +66,6 @@ class SessionSlot(Slot):
                 found[group] = list(reader.scan(FIRST, LAST))
         return found
 
-    def through_a_savepoint(self) -> None:
-        """Write the state as tables and read it back: the same sessions, and none is due too late."""
-        portable = PortableSessions(KEYS, COMPILED, pa.schema(list(SCHEMA)[3:]))
-        for group, store in self.stores.items():
-            with store.reader() as reader:
-                (table,) = portable.dump(reader).values()
-            self.stores[group] = MemoryStore()
-            entries = [entry for batch in table.to_batches() for entry in portable.load("record", batch)]
-            self.stores[group].apply([Edits(dict(entries))], Version("job", 0, ""))
-            self.deadlines[group] = -(1 << 62)
-
 
 @pytest.mark.parametrize("gap", [0.5, 2, 5])
 @given(
@@ -103,7 +90,7 @@ def test_every_epoch_gives_out_what_the_definition_says(
     naive = NaiveSessions(gap, delay, lateness, ends=ends)
     for number, rows in enumerate([*cut(events[:40], size), [], *cut(events[40:], size), [("ann", 1, None)]]):
         if number == saved:
-            closing.through_a_savepoint()
+            closing.through_a_savepoint(PortableSessions(KEYS, COMPILED, RESULTS))
         closed, changed = naive.epoch(rows)
         assert closing.epoch(rows) == from_zero(closed)
         assert updating.epoch(rows) == from_zero(changed)

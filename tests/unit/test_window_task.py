@@ -16,12 +16,14 @@ from hypothesis import strategies as st
 from midstream.aggregates import CLOSES
 from midstream.regimes import Regime, succeeded, without_past
 from midstream.slot import SlotTask
+from midstream.state.portable import PortableWindows
 from midstream.state.store import FIRST, LAST
 from midstream.window_task import PANE, WindowTask
 from midstream.windows import LONG_AGO, Window
-from tests.unit.window_slot import COMPILED, GROUPS, SECOND, Slot, endings, from_zero, group_of
+from tests.unit.window_slot import COMPILED, GROUPS, RESULTS, SECOND, Slot, endings, from_zero, group_of
 from tests.windowing import Changing, Event, Naive, cut, pane_of, some_events
 
+KEYS = pa.schema([(PANE, pa.int64()), ("user", pa.string())])
 SHAPES = [(10, 10), (10, 2), (10, 4), (10, 7), (3, 1), (20, 1)]
 
 
@@ -79,16 +81,19 @@ def assert_empty(slot: Slot) -> None:
     lateness=st.sampled_from([0, 6, 15]),
     disorder=st.sampled_from([0.0, 4.0, 25.0]),
     ends=st.booleans(),
+    saved=st.sampled_from([None, 3]),
 )
 def test_every_epoch_gives_out_what_the_definition_says(
-    shape: tuple[int, int], seed: int, size: int, delay: int, lateness: int, disorder: float, ends: bool
-) -> None:
-    ends = ends and shape[0] == shape[1]  # rows end no sliding windows
+    shape: tuple[int, int], seed: int, size: int, delay: int, lateness: int, disorder: float, ends: bool,
+    saved: int | None,
+) -> None:  # fmt: skip
     window = Window(shape[0] * SECOND, shape[1] * SECOND)
     lists = cut(some_events(seed, 40, disorder), size)
     closing, updating = (WindowSlot(delay, lateness, updates, ends, window=window) for updates in (False, True))
     naive = Naive(*shape, delay=delay, lateness=lateness, ends=ends)
-    for events in [*lists, [("ann", 1, None)]]:
+    for number, events in enumerate([*lists, [("ann", 1, None)]]):
+        if number == saved:
+            closing.through_a_savepoint(PortableWindows(KEYS, COMPILED, RESULTS))
         closed, changed = naive.epoch(events)
         assert closing.epoch(events) == from_zero(closed)
         assert updating.epoch(events) == from_zero(changed)
@@ -107,16 +112,24 @@ def test_every_epoch_gives_out_what_the_definition_says(
     delay=st.sampled_from([0, 5]),
     lateness=st.sampled_from([0, 6, 15]),
     disorder=st.sampled_from([0.0, 4.0, 25.0]),
+    ends=st.booleans(),
 )
 def test_windows_that_are_changed_keep_what_is_open(
-    shapes: list[tuple[int, int]], at: st.DataObject, seed: int, size: int, delay: int, lateness: int, disorder: float
+    shapes: list[tuple[int, int]],
+    at: st.DataObject,
+    seed: int,
+    size: int,
+    delay: int,
+    lateness: int,
+    disorder: float,
+    ends: bool,
 ) -> None:
     first, *others = shapes
     window = Window(first[0] * SECOND, first[1] * SECOND)
     lists = cut(some_events(seed, 60, disorder, per_second=2.0), size)
     changes = [at.draw(st.integers(0, len(lists)), label="the epoch before which it is changed") for _ in others]
-    closing, updating = (WindowSlot(delay, lateness, updates=updates, window=window) for updates in (False, True))
-    naive = Changing(*first, delay=delay, lateness=lateness)
+    closing, updating = (WindowSlot(delay, lateness, updates, ends, window=window) for updates in (False, True))
+    naive = Changing(*first, delay=delay, lateness=lateness, ends=ends)
     given_out = Counter[Any]()
     for number, events in enumerate([*lists, []]):
         for change, shape in zip(sorted(changes), others, strict=True):
@@ -131,7 +144,7 @@ def test_windows_that_are_changed_keep_what_is_open(
     closed, _ = naive.epoch([], is_last=True)
     assert closing.epoch([], is_last=True) == from_zero(closed)
     assert updating.epoch([], is_last=True) == Counter()
-    if disorder <= delay and not lateness:
+    if disorder <= delay and not lateness and not ends:
         assert given_out + closed == naive.of_all_rows(), "a window holds the rows within its bounds, no more, no less"
     assert closing.late == updating.late == naive.late.total()
     for slot in (closing, updating):

@@ -17,8 +17,9 @@ from midstream.routing import Routing
 from midstream.slot import Epoch, SlotTask, Work
 from midstream.state.cache import Cache, Head
 from midstream.state.memory import MemoryStore
+from midstream.state.portable import Portable
 from midstream.state.store import GroupStore, Version
-from midstream.windows import END_OF_TIME
+from midstream.windows import END_OF_TIME, LONG_AGO
 from tests.edits import Edits
 from tests.windowing import ENDS, START, Event
 
@@ -43,6 +44,7 @@ SCHEMA = pa.schema(
         ("best", pa.int64()),
     ]
 )
+RESULTS = pa.schema(list(SCHEMA)[3:])
 
 
 class Stores(Cache):
@@ -112,3 +114,18 @@ class Slot(ABC):
         self.greatest = max([*times, *([self.greatest] if self.greatest is not None else [])], default=None)
         self.before = mark if not is_last else self.before
         return Counter(tuple(row.values()) for batch in output for row in batch.to_pylist())
+
+    def through_a_savepoint(self, portable: Portable) -> None:
+        """Write the state as tables and read it back: the same, and nothing is due too late."""
+        for group, store in self.stores.items():
+            with store.reader() as reader:
+                tables = portable.dump(reader)
+            self.stores[group] = MemoryStore()
+            entries = [
+                entry
+                for name, table in tables.items()
+                for batch in table.to_batches()
+                for entry in portable.load(name, batch)
+            ]
+            self.stores[group].apply([Edits(dict(entries))], Version("job", 0, ""))
+            self.deadlines[group] = LONG_AGO

@@ -8,10 +8,12 @@ Entries of a group, by their first byte (all keys are binary, see `keys`):
     4 deadline entry             when to look whether an entry has expired
     5 length key                 the record of state that is not of a key, see `shared`
     6 length key rest            an entry of such a list or map
+    7 start after until key      the part of a pane that counts in windows between two moments only, see `window_panes`
     16+i length key map_key      an entry of the map that is field i
     16+i length key index        an element of the list that is field i
 
-Sessions are records and event-time timers; their key is followed by the session's start.
+Sessions are records and event-time timers; their key is followed by the session's start. Panes are records; their start
+is before their key.
 
 State that was migrated has another form: its record is the entry `16+base length key`, its fields are numbered from
 base + 1. Entries of the older form stay as they are, so that an undo finds them; a key is migrated when it is next met.
@@ -30,7 +32,7 @@ from midstream.code import Code
 from midstream.plan import StateField
 from midstream.state.wire import Wire
 
-RECORD, EVENT, PROCESSING, EXPIRY, FIELDS = 1, 2, 3, 4, 16
+RECORD, EVENT, PROCESSING, EXPIRY, PART, FIELDS = 1, 2, 3, 4, 7, 16
 _RECORD = bytes((RECORD,))
 SHARED = 5 - FIELDS  # the base of a form whose one field is of a group
 _SIGN = 1 << 63
@@ -66,6 +68,16 @@ def expiry_note(moment: int, ttl: int, entry: bytes) -> bytes:
 def record_key(key: bytes) -> bytes:
     """The entry of a key's record."""
     return _RECORD + key
+
+
+def part_entry(key: bytes, after: int, until: int) -> bytes:
+    """The entry of a part of a pane, which counts in windows that start after one moment and end until another."""
+    return bytes((PART,)) + key[:9] + deadline_bytes(after) + deadline_bytes(until) + key[9:]
+
+
+def split_part_entry(entry: bytes) -> tuple[bytes, int, int]:
+    """Take the entry of a part of a pane apart: the key of the pane, and the two moments."""
+    return entry[1:10] + entry[26:], deadline_of(entry[9:18]), deadline_of(entry[17:26])
 
 
 def field_prefix(field: int, key: bytes) -> bytes:

@@ -2,7 +2,7 @@
 
 A keyed function has a table `record` (its values), a table per list and per map, `timers`, and what its groups share,
 see `shared`; a declared aggregate has `record`: the results under the user's names, and the accumulators, from which it
-is read back, under `_` names.
+is read back, under `_` names. Windows have one for each pane and key, and `parts`, see `window_panes`.
 """
 
 from __future__ import annotations
@@ -223,18 +223,28 @@ class PortableAggregate(Portable):
     def dump(self, reader: Reader, group: int = 0) -> dict[str, pa.Table]:
         """Turn the entries of a group into the table."""
         entries = list(reader.scan(bytes((forms.RECORD,)), bytes((forms.EVENT,))))
-        columns, _ = self.merger.decode([value for _, value in entries])
-        arrays = self.codec.decode([entry[1:] for entry, _ in entries])
+        arrays = self._arrays([entry[1:] for entry, _ in entries], [value for _, value in entries])
+        return {"record": pa.table(arrays, schema=self.schemas()["record"])}
+
+    def load(self, table: str, rows: pa.RecordBatch) -> list[tuple[bytes, bytes]]:
+        """Turn rows of the table into entries."""
+        keys = map(forms.record_key, self._encoded(rows))
+        return list(zip(keys, self._stored(rows), strict=True))
+
+    def _arrays(self, keys: list[bytes], stored: list[bytes]) -> list[pa.Array]:
+        """The columns of keys, results and accumulators."""
+        columns, _ = self.merger.decode(list(stored))
+        arrays = self.codec.decode(keys)
         arrays += self.merger.results(columns, [field.type for field in self.results])
         for a in self.merger.accumulators:
             values = columns[a.name]
             if a.dtype == "object":
                 values = [_pack(str(v) if a.decimal and v is not None else v) for v in values]
             arrays.append(pa.array(values, pa.binary() if a.dtype == "object" else None))
-        return {"record": pa.table(arrays, schema=self.schemas()["record"])}
+        return arrays
 
-    def load(self, table: str, rows: pa.RecordBatch) -> list[tuple[bytes, bytes]]:
-        """Turn rows of the table into entries."""
+    def _stored(self, rows: pa.RecordBatch) -> list[bytes]:
+        """What is stored of rows."""
         columns: dict[str, Any] = {}
         for a in self.merger.accumulators:
             column = rows.column(self._column(f"_{a.name}"))
@@ -242,8 +252,35 @@ class PortableAggregate(Portable):
                 columns[a.name] = [_unpack(v) for v in column.to_pylist()]
             else:
                 columns[a.name] = column.to_numpy(zero_copy_only=False).astype(np.dtype(a.dtype))
-        values = self.merger.encode(columns)
-        return [(forms.record_key(key), value) for key, value in zip(self._encoded(rows), values, strict=True)]
+        return self.merger.encode(columns)
+
+
+class PortableWindows(PortableAggregate):
+    """The state of tumbling and sliding windows: panes, and parts of panes that count in some of their windows only."""
+
+    _BOUNDS = ("_after", "_until")  # windows start after the one and end until the other, in microseconds
+
+    def schemas(self) -> dict[str, pa.Schema]:
+        """Give both tables."""
+        panes = super().schemas()["record"]
+        bounds = [pa.field(self._column(name), pa.int64()) for name in self._BOUNDS]
+        return {"record": panes, "parts": pa.schema([*panes, *bounds])}
+
+    def dump(self, reader: Reader, group: int = 0) -> dict[str, pa.Table]:
+        """Turn the entries of a group into tables."""
+        tag = bytes((forms.PART,))
+        entries = list(reader.scan(tag, forms.after(tag)))
+        parts = [forms.split_part_entry(entry) for entry, _ in entries]
+        arrays = self._arrays([key for key, _, _ in parts], [value for _, value in entries])
+        arrays += [pa.array([part[at] for part in parts], pa.int64()) for at in (1, 2)]
+        return super().dump(reader, group) | {"parts": pa.table(arrays, schema=self.schemas()["parts"])}
+
+    def load(self, table: str, rows: pa.RecordBatch) -> list[tuple[bytes, bytes]]:
+        """Turn rows of a table into entries."""
+        if table == "record":
+            return super().load(table, rows)
+        after, until = (rows.column(self._column(name)).to_pylist() for name in self._BOUNDS)
+        return list(zip(map(forms.part_entry, self._encoded(rows), after, until), self._stored(rows), strict=True))
 
 
 class PortableSessions(PortableAggregate):
@@ -262,7 +299,7 @@ class PortableForm:
 
     operator: str
     keys: bytes  # Arrow schema, serialised
-    aggregate: tuple[Compiled, bytes, bool] | None  # of a declared one: the schema of its results, are there sessions
+    aggregate: tuple[type[PortableAggregate], Compiled, bytes] | None  # of a declared one; last: schema of its results
     function: tuple[forms.Stage, ...] | None
     shared: forms.Stage | None = None
 
@@ -270,9 +307,8 @@ class PortableForm:
         """Make the converter."""
         keys = pa.ipc.read_schema(pa.py_buffer(self.keys))
         if self.aggregate is not None:
-            compiled, serialised, is_session = self.aggregate
-            results = pa.ipc.read_schema(pa.py_buffer(serialised))
-            return (PortableSessions if is_session else PortableAggregate)(keys, compiled, results)
+            kind, compiled, results = self.aggregate
+            return kind(keys, compiled, pa.ipc.read_schema(pa.py_buffer(results)))
         assert self.function is not None
         types = pa.ipc.read_schema(pa.py_buffer(self.function[0].types))
         shared = None if self.shared is None else PortableShared(SharedForms(self.operator, self.shared))
