@@ -7,7 +7,7 @@ Fixed-width accumulators are columns of NumPy arrays and are merged without Pyth
 from __future__ import annotations
 
 import math
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any
 
 import msgspec
@@ -22,6 +22,8 @@ from midstream.state.keys import Bytes, Rows
 
 Array = npt.NDArray[Any]
 Columns = dict[str, Any]  # accumulator name -> numpy array (fixed) or list (objects), one item per key
+
+EXACT = Context(prec=80)  # for decimals, which have 38 digits; Python rounds to 28 without it
 
 _REDUCE = {"add": np.add, "min": np.minimum, "max": np.maximum, "fmin": np.fmin}
 
@@ -192,7 +194,7 @@ class Merger:
             return pa.array(values / present, type, mask=absent)
         if isinstance(values, list):
             gone = absent if absent is not None else np.zeros(len(values), bool)
-            return pa.array([None if g else v for v, g in zip(values, gone, strict=True)], type)
+            return fitting(output.values, [None if g else v for v, g in zip(values, gone, strict=True)], type)
         if pa.types.is_boolean(type):
             return pa.array(values != 0, type, mask=absent)
         if pa.types.is_temporal(type):
@@ -220,7 +222,7 @@ class Merger:
         if a.merge == "digest":
             return _merge_digests(before, now)
         if a.merge == "add":
-            return before + now
+            return EXACT.add(before, now)
         return min(before, now) if a.merge == "min" else max(before, now)
 
 
@@ -251,6 +253,14 @@ def guard(name: str, values: Array, starts: Array) -> None:
         upper = np.add.reduceat(values >> 32, starts) + carried
         if ((upper < -(1 << 31)) | (upper >= 1 << 31)).any():
             raise _overflow(name)
+
+
+def fitting(name: str, values: Any, type: pa.DataType) -> pa.Array:
+    """Values as a column; refuses decimals that have too many digits."""
+    try:
+        return pa.array(values, type)
+    except pa.ArrowInvalid as error:
+        raise StateError(f"the {name!r} of a key does not fit into {type}; cast the column to double first") from error
 
 
 def _overflow(name: str) -> StateError:

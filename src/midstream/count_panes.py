@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import localcontext
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from midstream.aggregation import guard
+from midstream.aggregation import EXACT, fitting, guard
 from midstream.count_rules import Key, Part
 from midstream.state.wire import Wire
 
@@ -95,6 +96,9 @@ class _Column:
             found = (np.minimum if how == "min" else np.maximum).reduceat(numbers, starts)
         elif numbers.dtype.kind == "f":  # one after the other, as if epochs had ended elsewhere
             found = np.bincount(np.repeat(np.arange(len(starts)), np.diff(starts, append=len(numbers))), numbers)
+        elif numbers.dtype.kind == "O":  # decimals
+            with localcontext(EXACT):
+                found = np.add.reduceat(numbers, starts)
         else:
             guard(self._part.name, numbers, starts)
             found = np.add.reduceat(numbers, starts)
@@ -103,7 +107,7 @@ class _Column:
     def shown(self, numbers: Numbers) -> pa.Array:
         """Turn numbers back into values."""
         if self._part.is_added:
-            return pa.array(numbers)
+            return fitting(self._part.name, numbers, self.wire.type)
         return self._items.take(pa.array(self._ranked[numbers] if self._part.how in ("min", "max") else numbers))
 
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from midstream.ddl import struct
 from midstream.functions import KeyedFunction, StateDeclaration, value
@@ -56,8 +57,10 @@ class Result(NamedTuple):
         """Work it out, for many windows."""
         if self.function not in ("sum", "mean"):
             return parts[self.value]
-        values, counts = (parts[part].to_numpy() for part in (self.value, self.values))
-        return pa.array(values / np.maximum(counts, 1) if self.function == "mean" else values, mask=counts == 0)
+        values, counts = parts[self.value], parts[self.values].to_numpy()
+        if self.function == "mean":
+            return pa.array(values.cast(pa.float64()).to_numpy() / np.maximum(counts, 1), mask=counts == 0)
+        return pc.if_else(pa.array(counts == 0), None, values)
 
 
 class CountWindows(KeyedFunction):

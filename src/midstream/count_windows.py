@@ -96,6 +96,10 @@ def _parts(
             added = part("total" if type in INTEGERS and function == "mean" else "sum", column, result)
             results.append(Result(function, added, part("count", column, "bigint")))
             shown.append(result)
+        elif function in ("sum", "mean") and type.startswith("decimal"):
+            widest = f"decimal(38,{type.rstrip(')').split(',')[1]})"
+            results.append(Result(function, part("sum", column, widest), part("count", column, "bigint")))
+            shown.append(widest if function == "sum" else "double")
         elif function in ("first", "last") or (function in ("min", "max") and _has_order(type)):
             results.append(Result(function, part(function, column, type)))
             shown.append(type)

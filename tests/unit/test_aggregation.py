@@ -9,6 +9,7 @@ import datetime as dt
 import math
 import random
 from collections.abc import Callable
+from decimal import Context, localcontext
 from typing import Any
 
 import datasketches
@@ -41,6 +42,7 @@ ARROW = {
     "binary": pa.binary(),
     "decimal(12,2)": pa.decimal128(12, 2),
     "decimal(38,2)": pa.decimal128(38, 2),
+    "decimal(38,10)": pa.decimal128(38, 10),
     "array<double>": pa.list_(pa.float64()),
     "array<string>": pa.list_(pa.string()),
 }
@@ -68,6 +70,12 @@ def plain(value: Any) -> Any:
 def by_size(values: list[Any]) -> list[Any]:
     """In Spark's order: NaN is the largest."""
     return sorted(values, key=lambda value: (isinstance(value, float) and math.isnan(value), value))
+
+
+def total(values: list[Any]) -> Any:
+    """The exact sum, of decimals too: Spark has 38 digits, where Python has 28 if it is not told otherwise."""
+    with localcontext(Context(prec=38)):
+        return sum(values)
 
 
 def lifted(a: Accumulator, row: Row) -> Any:
@@ -108,7 +116,7 @@ def combined(a: Accumulator, rows: list[Row]) -> Any:
             sketch.update(value)
         return bytes(sketch.serialize_compact())
     if a.dtype == "object":
-        return (by_size(values)[0 if word == "min" else -1] if word != "sum" else sum(values)) if values else None
+        return (by_size(values)[0 if word == "min" else -1] if word != "sum" else total(values)) if values else None
     if word in ("count", "sum"):
         return len(values) if word == "count" else sum(values)
     return plain(by_size(values)[0 if word == "min" else -1]) if values else lifted(a, {rest: None})

@@ -12,6 +12,7 @@ import pytest
 
 from midstream import aggregates as ms
 from midstream.aggregates import Aggregator
+from midstream.errors import StateError
 from tests.unit.test_aggregation import (
     ORACLES,
     compiled,
@@ -49,6 +50,16 @@ def test_decimals_are_added_exactly():
     assert found[0]["s"] == exact
     assert math.isclose(found[0]["m"], float(exact) / 9)
     assert found[1] == {"s": None, "m": None}
+
+
+def test_decimals_of_many_digits_are_not_rounded_and_refused_where_they_do_not_fit():
+    """Python rounds to 28 digits if it is not told otherwise."""
+    great = Decimal("1234567890123456789012345678.0123456789")
+    plan = compiled(s=ms.sum("decimal(38,10)"))
+    found, _ = run(plan, [rows("decimal(38,10)", (0, great))] * 3, combine=True)
+    assert found[0]["s"] == Decimal("3703703670370370367037037034.0370370367")
+    with pytest.raises(StateError, match=r"the 'sum decimal\(38,10\)' of a key does not fit into decimal128"):
+        run(plan, [rows("decimal(38,10)", (0, Decimal("9999999999999999999999999999.0")))] * 2, combine=True)
 
 
 def test_the_first_of_a_list_comes_back_as_it_was():

@@ -290,6 +290,21 @@ def test_a_sum_that_does_not_fit_is_refused() -> None:
         runner.epoch([("a", 1 << 62, None)], None)
 
 
+def test_decimals_are_added_exactly() -> None:
+    kept, type = (Part("sum", "n", "decimal(38,10)"), THERE), pa.decimal128(38, 10)
+    windows = CountWindows(CountWindow(3, 1), 1, kept, (Result("sum", 0, 1), Result("mean", 0, 1)))
+    runner, great = Runner(windows, type), Decimal("1234567890123456789012345678.0123456789")
+    assert runner.epoch([("a", great, None), ("a", None, None)], None) == []
+    assert runner.epoch([("a", great, None), ("a", None, None), ("a", None, None)], None) == [
+        ("a", 0, Decimal("2469135780246913578024691356.0246913578"), float(great)),
+        ("a", 1, great, float(great)),
+        ("a", 2, great, float(great)),
+    ]
+    assert runner.epoch([("a", None, None)], None) == [("a", 3, None, None)]
+    with pytest.raises(StateError, match="the 'sum n' of a key does not fit into decimal128"):
+        runner.epoch([("a", Decimal("9999999999999999999999999999.0"), None)] * 2, None)
+
+
 def test_a_mean_has_no_bound() -> None:
     runner = Runner(CountWindows(count_window(2), 1, (Part("total", "n", "double"), THERE), (Result("mean", 0, 1),)))
     assert runner.epoch([("a", 1 << 62, None), ("a", 1 << 62, None)], None) == [("a", 0, float(1 << 62))]
