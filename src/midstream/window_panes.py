@@ -33,6 +33,7 @@ _HEAD = len(TAG) + 9  # of an entry: the tag, and the start of the pane
 _SIGN = 1 << 63
 
 Times = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(slots=True)
@@ -45,6 +46,7 @@ class Panes:
     entries: list[bytes]  # as they are stored: the keys, but for parts
     bounds: tuple[Times, Times] | None = None  # if there are parts: windows start after, and end until
     ranks: Times = field(default_factory=lambda: np.zeros(0, np.int64))  # the number of each one's key
+    parted: Flags = field(default_factory=lambda: np.zeros(0, bool))  # whether there are parts of its key
 
     @classmethod
     def stored(cls, work: Work, merger: Merger, group: int, low: int) -> Panes:
@@ -159,15 +161,20 @@ class Panes:
         keys = [key[_HEAD:] for key in self.keys]
         known = {key: i for i, key in enumerate(sorted(set(keys)))}
         self.ranks = np.array([known[key] for key in keys], dtype=np.int64)
+        self.parted = np.zeros(len(keys), bool)
+        if self.bounds is not None:
+            self.parted = np.isin(self.ranks, self.ranks[(self.bounds[0] > LONG_AGO) | (self.bounds[1] < FOR_EVER)])
 
     def windows(
-        self, merger: Merger, begins: Times, ends: Times, wanted: npt.NDArray[np.bool_] | None
+        self, merger: Merger, begins: Times, ends: Times, wanted: Flags | None
     ) -> tuple[list[bytes], Times, Columns] | None:
         """Merge the panes of windows key by key: keys, numbers of windows, results; only where a pane is wanted."""
         lows, highs = np.searchsorted(self.starts, begins), np.searchsorted(self.starts, ends)
-        if self.bounds is None and len(lows) > 1 and highs[0] > lows[-1]:
-            shared, wanted = self._with_shared(merger, int(lows[-1]), int(highs[0]), wanted)
-            whole = np.arange(len(self.keys), len(shared.keys))
+        if len(lows) > 1 and highs[0] > lows[-1]:
+            middle = np.arange(lows[-1], highs[0])
+            is_parted = self.parted[middle]  # not all windows share these, and a key's panes stay in their order
+            shared, wanted = self._with_shared(merger, middle[~is_parted], wanted)
+            whole = np.concatenate([np.arange(len(self.keys), len(shared.keys)), middle[is_parted]])
             lists = [
                 np.concatenate([np.arange(low, lows[-1]), whole, np.arange(highs[0], high)])
                 for low, high in zip(lows, highs, strict=True)
@@ -175,8 +182,8 @@ class Panes:
         else:
             shared, lists = self, [np.arange(low, high) for low, high in zip(lows, highs, strict=True)]
         items, number = np.concatenate(lists), np.repeat(np.arange(len(lists)), [len(some) for some in lists])
-        if self.bounds is not None:
-            counts = (self.bounds[0][items] < begins[number]) & (self.bounds[1][items] >= ends[number])
+        if shared.bounds is not None:
+            counts = (shared.bounds[0][items] < begins[number]) & (shared.bounds[1][items] >= ends[number])
             items, number = items[counts], number[counts]
         order = np.lexsort((shared.ranks[items], number))  # panes of a key stay in the order of time
         items, number = items[order], number[order]
@@ -192,10 +199,12 @@ class Panes:
         return keys, number[starts], merger.folded(shared.columns, items, starts)
 
     def _with_shared(
-        self, merger: Merger, low: int, high: int, wanted: npt.NDArray[np.bool_] | None
-    ) -> tuple[Panes, npt.NDArray[np.bool_] | None]:
+        self, merger: Merger, some: npt.NDArray[np.intp], wanted: Flags | None
+    ) -> tuple[Panes, Flags | None]:
         """Put what some panes are together, key by key, behind all panes."""
-        items = low + np.argsort(self.ranks[low:high], kind="stable")
+        if not len(some):
+            return self, wanted
+        items = some[np.argsort(self.ranks[some], kind="stable")]
         starts = _starts(self.ranks[items])
         first = items[starts]
         keys = [self.keys[i] for i in first.tolist()]

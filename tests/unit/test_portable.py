@@ -24,7 +24,7 @@ from midstream.state.forms import Form
 from midstream.state.keyed import GroupState
 from midstream.state.keys import KeyCodec
 from midstream.state.memory import MemoryStore
-from midstream.state.portable import Portable, PortableAggregate, PortableFunction
+from midstream.state.portable import Portable, PortableAggregate, PortableFunction, PortableWindows
 from midstream.state.store import FIRST, LAST, Version
 from midstream.state.wire import moment_of
 from tests.edits import Edits
@@ -214,3 +214,26 @@ def test_the_state_of_an_aggregate_of_fixed_width_comes_back_as_it_was():
     tables, loaded = through_parquet(portable, store)
     assert loaded == entries(store)
     assert tables["record"].column("total").to_pylist() == [0.1, 0.0, None]
+
+
+@pytest.mark.parametrize("name", ["n", "_after", "_UNTIL", "_Count"])
+def test_panes_and_their_parts_come_back_whatever_results_are_called(name: str):
+    specs = (msgspec.structs.replace(ms.count(), name=name),)
+    compiled = compile_aggregates("counts", specs, {"user": "string"}, "ts")
+    panes = pa.schema([("_pane", pa.int64()), *USER])
+    portable = PortableWindows(panes, compiled, pa.schema([(name, pa.int64())]))
+    one, other = KeyCodec(panes).encode([pa.array([-5, 7]), pa.array(["ann", None])]).to_pylist()
+    two, three = Merger(compiled).encode({"count": np.array([2, 3])})
+    store = MemoryStore(
+        {forms.record_key(one): two, forms.part_entry(one, -8, 9): three, forms.part_entry(other, 3, 1 << 62): two},
+        VERSION,
+    )
+    tables, loaded = through_parquet(portable, store)
+    assert loaded == entries(store)
+    assert tables["parts"].select(["_pane", "user", name]).to_pylist() == [
+        {"_pane": -5, "user": "ann", name: 3},
+        {"_pane": 7, "user": None, name: 2},
+    ]
+    for table in tables.values():
+        names = [column.lower() for column in table.column_names]
+        assert len(names) == len(set(names))

@@ -57,7 +57,7 @@ class Portable:
         return pa.schema([*self.keys, *(pa.field(self._column(name), type) for name, type in fields)])
 
     def _column(self, name: str) -> str:
-        """The name of a column that is not a key; where a key has it already, in any case, another one."""
+        """The name of a column; where a key or a result has it already, in upper or lower case, another one."""
         while name.lower() in self._taken:
             name += "_"
         return name
@@ -210,15 +210,14 @@ class PortableAggregate(Portable):
     def __init__(self, keys: pa.Schema, compiled: Compiled, results: pa.Schema) -> None:
         super().__init__(keys)
         self.merger = Merger(compiled)
-        self.results = results
+        self.results = pa.schema([field.with_name(self._column(field.name)) for field in results])
+        self._taken |= {name.lower() for name in self.results.names}
 
     def schemas(self) -> dict[str, pa.Schema]:
         """Give the one table."""
-        fields: list[tuple[str, pa.DataType]] = [(field.name, field.type) for field in self.results]
-        for a in self.merger.accumulators:
-            fixed = pa.int64() if a.dtype == "<i8" else pa.float64()
-            fields.append((f"_{a.name}", pa.binary() if a.dtype == "object" else fixed))
-        return {"record": self._with_keys(fields)}
+        types = {"object": pa.binary(), "<i8": pa.int64(), "<f8": pa.float64()}
+        kept = [pa.field(self._column(f"_{a.name}"), types[a.dtype]) for a in self.merger.accumulators]
+        return {"record": pa.schema([*self.keys, *self.results, *kept])}
 
     def dump(self, reader: Reader, group: int = 0) -> dict[str, pa.Table]:
         """Turn the entries of a group into the table."""
