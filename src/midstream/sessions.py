@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -59,19 +59,26 @@ def local_session(name: str = "midstream", *, cores: int | None = None, memory: 
 
 @contextmanager
 def quiet_session(name: str) -> Iterator[SparkSession]:
-    """Start Spark for a command, and stop it: what Java and its Python workers say is shown if something goes wrong.
+    """Start Spark for a command, and stop it, with what it says held back."""
+    with held_back(lambda: local_session(name)) as session:
+        try:
+            yield session
+        finally:
+            session.stop()
 
-    They say much, and the workers may end with a traceback of a broken pipe when Spark stops.
+
+@contextmanager
+def held_back(start: Callable[[], SparkSession]) -> Iterator[SparkSession]:
+    """Start Spark: what Java and its Python workers say from then on is shown if something goes wrong.
+
+    They say much, and workers that are idle may end with a traceback of a broken pipe.
     """
     with TemporaryDirectory(prefix="midstream-") as directory:
         said = Path(directory, "said")
         try:
             with _stderr_to(said):
-                session = local_session(name)
-            try:
-                yield session
-            finally:
-                session.stop()
+                session = start()
+            yield session
         except PlanError:  # says itself what is wrong
             raise
         except Exception:

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from midstream.errors import MidstreamError
 from midstream.java import require_java
-from midstream.sessions import QUICK_LOGS
+from midstream.sessions import QUICK_LOGS, held_back
 
 _POLL_SECONDS = 0.03
 _LOG_LEVEL = "ERROR"
@@ -83,15 +83,15 @@ def workbench() -> Iterator[Workbench]:
     directory = tempfile.mkdtemp(prefix="midstream-bench-")
     before = signal.getsignal(signal.SIGINT)  # Spark sets one of its own
     try:
-        spark = _session(cores, directory)
-        try:
-            with _ctrl_c(spark, before):
-                yield Workbench(spark, directory, cores)
-        finally:
-            with quiet(spark):
-                for query in spark.streams.active:
-                    query.stop()
-                spark.stop()
+        with held_back(lambda: _session(cores, directory)) as spark:
+            try:
+                with _ctrl_c(spark, before):
+                    yield Workbench(spark, directory, cores)
+            finally:
+                with quiet(spark):
+                    for query in spark.streams.active:
+                        query.stop()
+                    spark.stop()
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 
