@@ -245,8 +245,17 @@ def _compile_sum(
     else:
         _require(operator, spec, type, type.startswith("decimal"))
         acc = Accumulator(name, "add", "object", f"sum({column})", None, decimal=True)
-        result = f"decimal(38,{type.rstrip(')').split(',')[1]})"
+        result = widest(type)
     return [acc, present], Output(spec.name, "double" if function == "mean" else result, function, name, present.name)
+
+
+def widest(decimal: str) -> str:
+    """The type of a sum of decimals.
+
+    >>> widest("decimal(12,2)")
+    'decimal(38,2)'
+    """
+    return f"decimal(38,{decimal.rstrip(')').split(',')[1]})"
 
 
 def _compile_extreme(

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from midstream.aggregates import FLOATS, INTEGERS, quote
+from midstream.aggregates import FLOATS, INTEGERS, quote, widest
 from midstream.count_rules import ENDS, CountWindows, Part, Result
 from midstream.ddl import ddl
 from midstream.errors import PlanError
@@ -97,9 +97,8 @@ def _parts(
             results.append(Result(function, added, part("count", column, "bigint")))
             shown.append(result)
         elif function in ("sum", "mean") and type.startswith("decimal"):
-            widest = f"decimal(38,{type.rstrip(')').split(',')[1]})"
-            results.append(Result(function, part("sum", column, widest), part("count", column, "bigint")))
-            shown.append(widest if function == "sum" else "double")
+            results.append(Result(function, part("sum", column, widest(type)), part("count", column, "bigint")))
+            shown.append(widest(type) if function == "sum" else "double")
         elif function in ("first", "last") or (function in ("min", "max") and _has_order(type)):
             results.append(Result(function, part(function, column, type)))
             shown.append(type)
