@@ -10,13 +10,16 @@ from pathlib import Path
 import msgspec
 
 from midstream.journal import Commit, Journal, LogRef, OperatorState, SnapshotRef
-from midstream.state.cache import Cache, Head, logs_of
+from midstream.records import epoch_of
+from midstream.state.cache import Cache
 from midstream.state.changelog import LogWriter, Report
+from midstream.state.history import Head, logs_of
 from midstream.state.store import FIRST, LAST, GroupStore
-from midstream.storage import Storage, log_directory
+from midstream.storage import Storage, home_of, log_directory
 
 Changes = dict[bytes, bytes | None]
 GROUPS = 3
+HOME = home_of("sums", 0)
 
 
 def contents(store: GroupStore) -> dict[bytes, bytes]:
@@ -47,7 +50,7 @@ class History:
             cache=str(self.directory / host),
             epoch=last.epoch if last is not None else -1,
             changed=last.operators["sums"].changed if last is not None else (None,) * GROUPS,
-            recent=tuple(logs_of(commit, "sums") for commit in commits[-recent:]),
+            recent=tuple(logs_of(commit, "sums") for commit in commits[len(commits) - recent :]),
             in_place=in_place,
         )
         return Cache(head)
@@ -57,18 +60,19 @@ class History:
         before = self.commits[-1] if self.commits else None
         known = before.operators["sums"] if before is not None else OperatorState()
         number, id = len(self.commits), os.urandom(4).hex()
-        log, report = LogWriter(), Report(operator="sums", slot=0)
+        log, report, links = LogWriter(), Report(operator="sums", slot=0), list[tuple[int, int, int]]()
         changed, taken = list(known.changed or (None,) * GROUPS), list(known.snapshots or (None,) * GROUPS)
         for group, entries in changes.items():
             log.add(group, list(entries), list(entries.values()))
+            links.append((group, len(entries), epoch_of(changed[group])))
             changed[group] = (number, id)
         for group in snapshots:
             found = self.cache(host).snapshot(group)
             assert found is not None
             taken[group] = found[1]
             report.snapshots.append((group, *msgspec.structs.astuple(found[1])))
-        path = log.write(self.storage, log_directory("sums", number, "run"), report)
-        logs = (LogRef(0, path, 0, tuple(report.groups)),)
+        path = log.write(self.storage, log_directory(HOME, number, "run"), report)
+        logs = (LogRef(0, path, 0, tuple(links)),)
         state = OperatorState(logs=logs, changed=tuple(changed), snapshots=tuple(taken))
         parent = before.id if before is not None else ""
         commit = Commit(epoch=number, id=id, parent=parent, version=1, clock=0, offsets=(), operators={"sums": state})
@@ -81,7 +85,7 @@ class History:
         """Delete records and logs, as retention does."""
         for epoch in epochs:
             Journal(self.storage).forget(epoch)
-            self.storage.delete(log_directory("sums", epoch))
+            self.storage.delete(log_directory(HOME, epoch))
 
     def log_of(self, epoch: int) -> Path:
         return Path(self.storage.path(self.commits[epoch].operators["sums"].logs[0].path))

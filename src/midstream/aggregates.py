@@ -15,6 +15,7 @@ from typing import Any
 from midstream.code import Code, capture
 from midstream.errors import PlanError
 from midstream.plan import AggregateSpec
+from midstream.windows import END_OF_TIME, FIRST_TIME
 
 INTEGERS = ("tinyint", "smallint", "int", "bigint")
 FLOATS = ("float", "double")
@@ -161,6 +162,15 @@ def aggregated(column: str, aggregator: Aggregator) -> AggregateSpec:
 def quote(name: str) -> str:
     """Quote a column name for SQL."""
     return "`" + name.replace("`", "``") + "`"
+
+
+def event_time(column: str) -> str:
+    """The event time of a row in microseconds, as SQL; null outside the years 1 to 9999, which no calendar has.
+
+    One such time would put the watermark beyond all others.
+    """
+    time = f"unix_micros({quote(column)})"
+    return f"if({time} between {FIRST_TIME}L and {END_OF_TIME - 1}L, {time}, null)"
 
 
 def compile_aggregates(

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from midstream import code
 from midstream.aggregates import Accumulator, Compiled, Output
+from midstream.arrow_values import python_values
 from midstream.errors import StateError
 from midstream.state.keys import Bytes, Rows
 
@@ -47,7 +48,8 @@ class Merger:
         pick = {} if single else self._leaders(batch, rows, segment)
         for a in self.accumulators:
             if a.dtype == "object":
-                found[a.name] = [self._lifted(a, part) for part in batch[a.name].take(pa.array(rows.order)).to_pylist()]
+                parts = python_values(batch[a.name].take(pa.array(rows.order)))
+                found[a.name] = [self._lifted(a, part) for part in parts]
             elif a.parts and combined:
                 found[a.name] = _sum_lists(batch[a.name].take(pa.array(rows.order)))
             elif a.lift == "" and not combined:

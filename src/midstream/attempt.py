@@ -121,7 +121,7 @@ class Attempt:
         missing = [slot for slot in slots if slot not in found]
         if missing:
             raise CheckpointError(f"operator {id!r}: no report of slots {missing} in epoch {self.epoch}")
-        directory = layout.log_directory(id, self.epoch, self.run)
+        directory = layout.log_directory(self.keyed[id].head.home, self.epoch, self.run)
         self.storage.sync(directory, directory.rsplit("/", 1)[0], directory.rsplit("/", 2)[0])
         return [found[slot] for slot in sorted(found)]
 
@@ -131,7 +131,7 @@ class Attempt:
             self._collect(id)
 
     def _collect(self, id: str) -> dict[int, tuple[str, Report]]:
-        directory = layout.log_directory(id, self.epoch, self.run)
+        directory = layout.log_directory(self.keyed[id].head.home, self.epoch, self.run)
         found: dict[int, tuple[str, Report]] = {}
         for name in self.storage.list(directory):
             path = f"{directory}/{name}"

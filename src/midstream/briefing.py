@@ -10,7 +10,7 @@ from midstream.dataflow import KeyedRun
 from midstream.journal import Intent, OperatorState
 from midstream.resolve import Resolved
 from midstream.slot import Epoch
-from midstream.state.cache import Head, logs_of
+from midstream.state.history import Head, logs_of
 from midstream.watermarks import regimes_of, watermark_of
 from midstream.windows import END_OF_TIME
 
@@ -24,7 +24,8 @@ _BUSY = 100  # rows of every slot in the last epoch from which all slots are exp
 def keyed_run(engine: Engine, resolved: Resolved, id: str, intent: Intent, final: bool) -> KeyedRun:
     """Work out what an operator is told, from what is committed."""
     last, settings = engine.last, engine.settings
-    state = last.operators.get(id, OperatorState()) if last is not None else OperatorState()
+    known = last.operators if last is not None and id not in engine.forgetting else {}
+    state = known.get(id, OperatorState(born=intent.epoch))
     watermark = END_OF_TIME if final else watermark_of(resolved, id, last, intent.clock)
     if watermark is not None and state.watermark is not None:
         watermark = max(watermark, state.watermark)  # a longer delay, or one more source, does not open what is closed
@@ -59,6 +60,7 @@ def keyed_run(engine: Engine, resolved: Resolved, id: str, intent: Intent, final
         cache=settings.cache,
         epoch=last.epoch if last is not None else -1,
         changed=state.changed or (None,) * engine.groups,
+        born=state.born,
         recent=tuple(logs_of(commit, id) for commit in engine.recent),
         backlog=state.backlog,
         in_place=settings.in_place,

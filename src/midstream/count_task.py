@@ -15,6 +15,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from midstream import code
 from midstream.aggregate_task import spans
@@ -28,7 +29,7 @@ from midstream.state.forms import Form, Stage, event_timer, form_of, processing_
 from midstream.state.keyed import GroupState
 from midstream.state.keys import Rows
 from midstream.state.wire import micros_of
-from midstream.windows import END_OF_TIME
+from midstream.windows import END_OF_TIME, FIRST_TIME
 
 _CHUNK = 1 << 20  # panes that are put together at once
 _NUMBERS = ("seen", "following", "begun", "ended")
@@ -118,6 +119,8 @@ class CountTask(SlotTask):
         if self.event_time is None:
             return [self.epoch.clock] * rows.num_rows
         times = rows.column(self.event_time).cast(pa.int64())
+        is_odd = pc.or_(pc.less(times, FIRST_TIME), pc.greater_equal(times, END_OF_TIME))
+        times = pc.if_else(is_odd, None, times)
         if times.null_count:
             there, owners = times.is_valid().to_numpy(zero_copy_only=False), segments(arranged)
             following = np.where(there, np.arange(len(there)), len(there))

@@ -33,7 +33,7 @@ from midstream.session_task import SessionTask
 from midstream.slot import GROUP, MARKER, SLOT, Epoch, SlotTask
 from midstream.sources import tagged
 from midstream.sources.parts import parts_of
-from midstream.state.cache import Head
+from midstream.state.history import Head
 from midstream.storage import backlog_directory, log_directory
 from midstream.watermarks import observed, varying
 from midstream.window_sql import WindowSql
@@ -238,8 +238,8 @@ class Dataflow:
             "operator": operator.id,
             "head": run.head,
             "epoch": run.epoch,
-            "directory": log_directory(operator.id, self.epoch, self.run),
-            "aside": backlog_directory(operator.id, self.epoch, self.run),
+            "directory": log_directory(run.head.home, self.epoch, self.run),
+            "aside": backlog_directory(run.head.home, self.epoch, self.run),
             "schema": _serialised(keyed.output),
             "keys": tuple(keyed.keys.names),
             "routing": run.routing,

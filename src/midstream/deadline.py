@@ -2,46 +2,57 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from types import TracebackType
 
 from midstream.errors import MidstreamError
 
 _GRACE_SECONDS = 5.0
+_SHORT_GRACE_SECONDS = 0.5  # where somebody waits for the end
 
 
 class DeadlineError(MidstreamError):
-    """Work took longer than it was allowed."""
+    """Work took longer than it was allowed, or is not wanted any more."""
 
 
-@contextlib.contextmanager
-def limited(seconds: float, what: str, cancel: Callable[[], None]) -> Iterator[threading.Event]:
-    """Run a block for at most so long; `cancel` must end the Spark jobs that it waits for.
+class Limit:
+    """Runs a block for at most so long; `cancel` must end the Spark jobs that it waits for.
 
-    Gives the event that is set when the time is over, so that the block does not try again.
-
-    Promised: a block that waits for Spark, or loops in Python, ends with `DeadlineError`. Not promised: an end to a
-    call into C that never returns.
+    Promised: a block that waits for Spark, or loops in Python, ends with `DeadlineError` when its time is over, or when
+    another thread gives it up. Not promised: an end to a call into C that never returns.
     """
-    thread = threading.get_ident()
-    passed, done = threading.Event(), threading.Event()
 
-    def watch() -> None:
-        if done.wait(seconds):
+    def __init__(self, seconds: float, what: str, cancel: Callable[[], None]) -> None:
+        self.passed = threading.Event()  # it is over: the block need not try again
+        self._seconds, self._what, self._cancel = seconds, what, cancel
+        self._why = f"after {seconds:g} seconds: it may hang"
+        self._grace = _GRACE_SECONDS
+        self._over, self._done = threading.Event(), threading.Event()
+        self._thread = 0
+
+    def give_up(self, why: str) -> None:
+        """End the block now."""
+        self._why, self._grace = why, _SHORT_GRACE_SECONDS
+        self._over.set()
+
+    def __enter__(self) -> Limit:
+        self._thread = threading.get_ident()
+        threading.Thread(target=self._watch, name="midstream-deadline", daemon=True).start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self._done.set()
+        self._over.set()
+        if isinstance(error, Exception) and self.passed.is_set():
+            raise DeadlineError(f"{self._what} was given up {self._why}") from error
+
+    def _watch(self) -> None:
+        self._over.wait(self._seconds)
+        if self._done.is_set():
             return
-        passed.set()
-        cancel()
-        if not done.wait(_GRACE_SECONDS):  # it does not wait for Spark: break its Python
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(DeadlineError))
-
-    threading.Thread(target=watch, name="midstream-deadline", daemon=True).start()
-    try:
-        yield passed
-    except Exception as error:
-        if passed.is_set():
-            raise DeadlineError(f"{what} was given up after {seconds:g} seconds: it may hang") from error
-        raise
-    finally:
-        done.set()
+        self.passed.set()
+        self._cancel()
+        if not self._done.wait(self._grace):  # it does not wait for Spark: break its Python
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._thread), ctypes.py_object(DeadlineError))

@@ -6,33 +6,40 @@ The engine is called once per micro-batch. What it promises is written in docs/p
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from midstream import code, coordinator, events
 from midstream import plan as p
 from midstream import storage as layout
+from midstream.armed import Armed, Follower, StopRequestedError
 from midstream.attempt import Attempt, Outcome
 from midstream.briefing import keyed_run
-from midstream.deadline import limited
-from midstream.errors import CheckpointError, MidstreamError
+from midstream.clock import EpochClock
+from midstream.deadline import Limit
+from midstream.errors import CheckpointError, PlanError
 from midstream.events import After, Before, Event, Progress, Step
 from midstream.failures import explained, is_final
-from midstream.feeds import HEARTBEAT, Feed, comparable, tags
+from midstream.feeds import HEARTBEAT, Feed, by_source, comparable, tags
 from midstream.housekeeping import Housekeeping
-from midstream.journal import Commit, Intent, Journal
+from midstream.journal import Commit, Intent, Journal, OperatorState
 from midstream.modification import Cut
+from midstream.own_threads import OwnThreads
 from midstream.places import Places
+from midstream.publication import Publication
 from midstream.records import next_record
 from midstream.reporting import progress_of
 from midstream.resolve import Resolved, check_layout, parse_schema, resolve
+from midstream.settings import Settings
+from midstream.sinks.base import LostRowsError
 from midstream.sources.parts import execution_of
 from midstream.sources.tagged import union_schema
 
@@ -40,60 +47,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from midstream.sinks.base import Sink
 
+_log = logging.getLogger("midstream")
 T = TypeVar("T")
 
 ATTEMPTS = 3  # runs of an epoch before its failure is the job's
 _RECENT = 8  # epochs whose logs are shipped with the tasks
 _SAMPLED = 4  # epochs whose rows new code may be tried on
-
-
-@dataclass(slots=True)
-class Settings:
-    """What a job may be told besides its flow."""
-
-    cache: str
-    keep_epochs: int = 10
-    snapshot_budget: int = 1 << 20
-    rows_per_arrow_batch: int = 100_000
-    in_place: bool = False
-    apart: bool = False  # executors have caches of their own
-    defers: bool = False  # rows of groups whose state cannot be there soon are put aside
-    prefetch_budget: int = 64 << 20
-    prefetch_time: int = 50_000  # microseconds
-    standbys: int = 0  # second copies of every group, on other executors
-    store_bytes_per_second: int = 0  # 0: no limit
-    cut_deadline: float = 60.0  # seconds for the first epoch under a new plan
-
-
-class StopRequestedError(MidstreamError):
-    """Raised into a new epoch when the job is being stopped: the epoch has not begun, and is run after a restart."""
-
-
-@dataclass(frozen=True, slots=True)
-class Armed:
-    """A new plan that waits for the next epoch, and whom to tell what becomes of it."""
-
-    resolved: Resolved
-    begun: Callable[[], None]
-    committed: Callable[[Cut], None]
-    broken: Callable[[BaseException], None]
-    first: int = 0  # the first epoch that it may apply to
-
-    @property
-    def version(self) -> int:
-        """The plan version."""
-        return self.resolved.plan.version
-
-
-class Follower(Protocol):
-    """Sees every epoch after it is committed."""
-
-    witness: Sink  # and the rows of every sink before
-
-    def follow(self, batch: DataFrame, intent: Intent, offsets: tuple[str, ...], *, final: bool) -> None:
-        """Take note of an epoch; must not raise."""
 
 
 @dataclass
@@ -108,8 +68,9 @@ class Engine:
     resolved: Resolved  # the running plan
     cores: int
     settings: Settings
-    clock: Callable[[], int]
+    clock: EpochClock
     listener: Callable[[Event], None]
+    guard: Callable[[], None] = lambda: None  # raises if the checkpoint is not the job's any more
     last: Commit | None = None
     error: BaseException | None = None
     progress: Progress | None = None
@@ -117,10 +78,12 @@ class Engine:
     follower: Follower | None = None
     feeds: tuple[Feed, ...] = ()  # the sources of the query at hand
     batches: deque[DataFrame] = field(default_factory=lambda: deque(maxlen=_SAMPLED))  # of the last epochs
-    forgotten: set[str] = field(default_factory=set)  # removed operators whose state goes with the next epoch
+    forgotten: dict[str, int] = field(default_factory=dict)  # removed operator -> its birth; goes with the next epoch
+    forgetting: frozenset[str] = frozenset()  # operators whose state goes with the epoch at hand
     stopping: threading.Event = field(default_factory=threading.Event)  # no epoch is begun any more
     paused: threading.Event = field(default_factory=threading.Event)  # no epoch is begun: the query is exchanged
     lock: threading.Lock = field(default_factory=threading.Lock)
+    threads: OwnThreads = field(default_factory=OwnThreads)
     recent: deque[Commit] = field(default_factory=lambda: deque(maxlen=_RECENT))
     folds: dict[str, float] = field(default_factory=dict)  # operator -> distinct keys per row, last epoch
     least: dict[str, int] = field(default_factory=dict)  # operator -> rows of the slot that had fewest, last epoch
@@ -132,6 +95,9 @@ class Engine:
         self._plans[self.resolved.plan.version] = self.resolved
         self.places = Places(self)
         self.housekeeping = Housekeeping(self.journal, self.settings.keep_epochs, self.settings.snapshot_budget)
+        self._publication = Publication(
+            self.spark, self.journal, self.settings.publish_tries, self.stopping, self.listener
+        )
 
     # --- the outside ---
 
@@ -141,7 +107,14 @@ class Engine:
         for left in (layout.SHADOW, layout.REHEARSAL):
             self.journal.storage.delete(left)
         if self.last is not None:
-            self._publish(self.last)
+            accept = self.settings.accept_lost_output
+            self._publication.check(self._plan_of(self.last), self.job, self.last, accept_missing=accept)
+            try:
+                self._publish(self.last)
+            except LostRowsError as error:
+                if not accept:
+                    raise
+                _log.warning("the job goes on without rows that are lost: %s", error)
             self.journal.storage.delete(layout.SPOOL)
 
     def settle(self) -> None:
@@ -157,6 +130,8 @@ class Engine:
         self.last = self.journal.newest_commit()
         if self.last is None:
             return
+        self.housekeeping.sweep(self.last)
+        self.forgotten = self.journal.forgotten()
         for epoch in range(max(self.last.epoch - _RECENT + 1, 0), self.last.epoch):
             if self.journal.storage.exists(layout.commit_file(epoch)):
                 self.recent.append(self.journal.commit(epoch))
@@ -164,7 +139,6 @@ class Engine:
         for id, keyed in self.resolved.keyed.items():
             if id in self.last.operators:
                 check_layout(id, self.last.operators[id].layouts, keyed)
-        self.housekeeping.sweep(self.last)
 
     def adopt(self, version: int | None = None) -> None:
         """Let an epoch that was begun but not committed run under the plan of this start: nobody has seen its rows.
@@ -181,7 +155,7 @@ class Engine:
 
     def on_batch(self, batch: DataFrame, epoch: int) -> None:
         """Run an epoch: what Spark calls."""
-        with self.lock:
+        with self.lock, self.threads.entered():
             if self.stopping.is_set() or self.paused.is_set():
                 raise StopRequestedError("the job is being stopped, or its query exchanged")
             try:
@@ -237,9 +211,12 @@ class Engine:
         started = time.perf_counter()
         times: dict[str, float] = {}
         before = self.last.offsets if self.last is not None else ()
+        known = self.last.operators if self.last is not None else {}
+        self.forgetting = frozenset(known.keys() - self.states.keys() - self.resolved.keyed.keys())  # one may be back
         intent, outcome = self._run_under(batch, intent, final, times)
-        resolved, forgotten = self.plan_of(intent.version), frozenset(self.forgotten)
-        commit = next_record(self.last, intent, offsets, outcome, resolved, self.groups, forgotten, final=final)
+        resolved = self.plan_of(intent.version)
+        commit = next_record(self.last, intent, offsets, outcome, resolved, self.groups, self.forgetting, final=final)
+        self.guard()
         self._timed(times, Step.COMMIT, intent.epoch, lambda: self.journal.write_commit(commit))
         self.last = commit
         self.recent.append(commit)
@@ -248,10 +225,10 @@ class Engine:
         self.places.after(reports)
         if self.armed is not None and intent.version == self.armed.version:
             armed, self.armed, self.resolved = self.armed, None, resolved
-            armed.committed(Cut(commit.epoch, before))
+            armed.committed(Cut(commit.epoch, by_source(before, self.feeds)))
         self._timed(times, Step.PUBLISH, intent.epoch, lambda: self._publish(commit))
+        self._forget()
         self.housekeeping.after(commit, reports)
-        self._forget(forgotten)
         times["total"] = time.perf_counter() - started
         if self.follower is not None:
             self.follower.follow(batch, intent, offsets, final=final)
@@ -266,18 +243,27 @@ class Engine:
         armed = self.armed
         armed.begun()
         try:
-            with limited(self.settings.cut_deadline, "the first epoch under the new plan", self.cancel) as late:
+            with Limit(self.settings.cut_deadline, "the first epoch under the new plan", self.cancel) as limit:
                 return intent, self._timed(
-                    times, Step.RUN, intent.epoch, lambda: self._run(batch, intent, final, late.is_set)
+                    times, Step.RUN, intent.epoch, lambda: self._run(batch, intent, final, limit.passed.is_set)
                 )
         except Exception as error:
             self.armed = None
             armed.broken(explained(error))
         for id in armed.resolved.keyed:
-            self.journal.storage.delete(layout.log_directory(id, intent.epoch))
+            born = self.born(id, intent.epoch)
+            self.journal.storage.delete(layout.log_directory(layout.home_of(id, born), intent.epoch))
         again = msgspec.structs.replace(intent, version=self.resolved.plan.version)
         self.journal.write_intent(again)
         return again, self._timed(times, Step.RUN, again.epoch, lambda: self._run(batch, again, final))
+
+    def disarm(self, version: int) -> bool:
+        """Let the plan that is armed not be applied; False if it is another one. Between two epochs."""
+        if self.armed is None or self.armed.version != version:
+            return False
+        self.armed = None
+        self.adopt()
+        return True
 
     def cancel(self) -> None:
         """End the Spark jobs of the epoch at hand; Spark knows them by the id of the query's run."""
@@ -285,13 +271,32 @@ class Engine:
             if query.name == self.query_name:
                 self.spark.sparkContext.cancelJobGroup(str(query.runId))
 
-    def _forget(self, operators: frozenset[str]) -> None:
-        if self.housekeeping.is_pinned:  # somebody still reads it
-            return
-        for id in operators:
-            self.housekeeping.forget(id)
-            self.journal.storage.delete(layout.state_directory(id))
-            self.forgotten.discard(id)
+    def forget(self, id: str, born: int) -> None:
+        """Let the state of a removed operator go with the next epoch, also if the driver is killed before it."""
+        if self.armed is not None and id in self.armed.resolved.keyed:
+            raise PlanError(f"a modification that is about to be applied brings {id!r} back; wait for it first")
+        self.forgotten = {**self.forgotten, id: born}
+        self.journal.write_forgotten(self.forgotten)
+
+    def _forget(self) -> None:
+        """Let go of what the commit has left out."""
+        if self.forgetting:
+            for id in self.forgetting:
+                self.housekeeping.forget(id, self.forgotten[id])
+            self.forgotten = {id: born for id, born in self.forgotten.items() if id not in self.forgetting}
+            self.journal.write_forgotten(self.forgotten)
+            self.forgetting = frozenset()
+
+    @property
+    def states(self) -> dict[str, OperatorState]:
+        """What is known of keyed operators, also of those that were removed, but for those that are forgotten."""
+        known = self.last.operators if self.last is not None else {}
+        return {id: state for id, state in known.items() if self.forgotten.get(id) != state.born}
+
+    def born(self, id: str, epoch: int) -> int:
+        """Return the first epoch that has a keyed operator, as the epoch at hand sees it."""
+        known = self.last.operators if self.last is not None else {}
+        return known[id].born if id in known and id not in self.forgetting else epoch
 
     def _timed(self, times: dict[str, float], step: Step, epoch: int, action: Callable[[], T]) -> T:
         self.listener(Before(step, epoch))
@@ -305,10 +310,11 @@ class Engine:
         """What is decided for an epoch: as journalled if it was begun before, else decided and journalled now."""
         intent = self.journal.intent(epoch)
         if intent is None:
-            now = max(self.clock(), self.last.clock if self.last is not None else 0)
+            now = self.clock.after(self.last.clock if self.last is not None else 0)
             is_due = self.armed is not None and epoch >= self.armed.first
             version = self.armed.version if self.armed is not None and is_due else self.resolved.plan.version
             intent = Intent(epoch=epoch, version=version, clock=now, seed=os.urandom(8).hex())
+            self.guard()
             self.listener(Before(Step.JOURNAL, epoch))
             self.journal.write_intent(intent)
             self.listener(After(Step.JOURNAL, epoch))
@@ -349,16 +355,11 @@ class Engine:
             self._configured = configured
 
     def _publish(self, commit: Commit) -> None:
+        self._publication(commit, self._plan_of(commit))
+
+    def _plan_of(self, commit: Commit) -> p.Plan:
         known = self._plans.get(commit.version)  # one that is of an older code may not fit together any more
-        plan = known.plan if known is not None else self.journal.plan(commit.version)
-        sinks = {operator.id: code.load(operator.code) for operator in plan.of(p.Sink)}
-        for staged in commit.sinks:
-            if staged.sink in sinks:
-                sinks[staged.sink].publish(staged, self.spark)
-        for staged in commit.sinks:
-            if staged.sink in sinks:
-                sinks[staged.sink].clean(staged)
-                self.journal.storage.delete(layout.spool_directory(staged.sink, staged.epoch))
+        return known.plan if known is not None else self.journal.plan(commit.version)
 
     def slots(self, id: str, resolved: Resolved | None = None) -> int:
         """How many slots a keyed operator has."""

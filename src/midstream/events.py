@@ -50,6 +50,16 @@ class Rerun:
 
 
 @dataclass(frozen=True, slots=True)
+class Republish:
+    """A sink could not publish a committed epoch, and is tried again."""
+
+    epoch: int
+    sink: str
+    attempt: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Modifying:
     """A modification comes to a phase: its record is about to be written, or is written. Told in its own thread."""
 
@@ -87,7 +97,7 @@ class Progress:
     durations: dict[str, float] = field(default_factory=dict)  # seconds per step, and "total"
 
 
-Event = Before | After | Staged | Rerun | Modifying | Exchanging | Progress
+Event = Before | After | Staged | Rerun | Republish | Modifying | Exchanging | Progress
 Listener = Callable[[Event], None]
 
 

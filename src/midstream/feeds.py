@@ -91,6 +91,20 @@ def offsets_of(log: str) -> tuple[str, ...]:
     return _read(log.splitlines()[_HEADER:])
 
 
+def by_source(offsets: Sequence[str], feeds: Sequence[Feed]) -> dict[str, str]:
+    r"""Return the offsets of each source that has been read; of several readers, one line each.
+
+    >>> by_source(("7", "-", "4", "9"), [Feed(id="bids"), Feed(id=""), Feed(id="clicks", lines=2)])
+    {'bids': '7', 'clicks': '4\n9'}
+    """
+    found = {}
+    for i, feed in enumerate(feeds):
+        lines = offsets[first_line(feeds, i) : first_line(feeds, i + 1)]
+        if feed.id != HEARTBEAT and not feed.forgotten and any(line != _NONE for line in lines):
+            found[feed.id] = "\n".join(lines)
+    return found
+
+
 def _read(offsets: Sequence[str]) -> tuple[str, ...]:
     found = list(offsets)
     while found and found[-1] == _NONE:

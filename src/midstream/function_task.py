@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from midstream import code
+from midstream.arrow_values import python_values
 from midstream.code import Code
 from midstream.errors import SchemaError, StateError
 from midstream.functions import Context, KeyedFunction, Timer, TimerState
@@ -214,15 +215,15 @@ def _as_tuples(rows: pa.RecordBatch) -> Iterator[Any]:
     names = _names(rows)
     row = namedtuple("Row", names, rename=True)  # type: ignore[misc]
     made = partial(tuple.__new__, row)  # what its `_make` does, without a call into Python for each row
-    return map(made, zip(*(rows.column(name).to_pylist() for name in names), strict=True))
+    return map(made, zip(*(python_values(rows.column(name)) for name in names), strict=True))
 
 
 def _python_keys(names: tuple[str, ...], columns: list[pa.Array]) -> list[Any]:
     """A key of one column is its value, a key of several a named tuple."""
     if len(names) == 1:
-        return list(columns[0].to_pylist())
+        return python_values(columns[0])
     key = namedtuple("Key", names, rename=True)  # type: ignore[misc]
-    return list(map(key._make, zip(*(column.to_pylist() for column in columns), strict=True)))
+    return list(map(key._make, zip(*map(python_values, columns), strict=True)))
 
 
 class _Output:

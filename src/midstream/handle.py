@@ -18,6 +18,7 @@ from midstream.watching import watched
 if TYPE_CHECKING:
     from midstream.modifications import Modifications
 
+_AFTER_THE_CUT = (Phase.APPLIED, Phase.MOVING, Phase.COMPLETED)
 _GLANCE = 0.2  # seconds between two looks at a modification that is watched
 
 
@@ -33,6 +34,7 @@ class Modification:
         self._moved = threading.Condition()
         self._since = time.monotonic()
         self._let_go = ""  # why nobody works on it any more, although it has not come to an end
+        self._is_cancelled = False
 
     @property
     def number(self) -> int:
@@ -91,7 +93,12 @@ class Modification:
         return frozenset(step.wish.without for step in self._steps if step.wish is not None and step.wish.without)
 
     def wait(self, timeout: float | None = None) -> Modification:
-        """Wait until it has come to an end; raises if that is not a good one, or if it takes longer than `timeout`."""
+        """Wait until it has come to an end; raises if that is not a good one, or if it takes longer than `timeout`.
+
+        Not from a listener or a sink of the job: the epoch that calls it is the one that it would wait for.
+        """
+        if not self.phase.is_final:
+            self._owner.engine.threads.refuse("wait()")
         with self._moved:
             if not self._moved.wait_for(lambda: self.phase.is_final or self._let_go, timeout):
                 raise TimeoutError(f"modification {self.number} is still {self.status} after {timeout} seconds")
@@ -103,6 +110,7 @@ class Modification:
 
     def watch(self, timeout: float | None = None) -> Modification:
         """Wait as `wait` does, and show on the terminal where it stands and how far groups have moved."""
+        self._owner.engine.threads.refuse("watch()")
         watched(lambda: (self.status, self._owner.engine.places.moving()), lambda: self._ended(_GLANCE), timeout)
         return self.wait(0)
 
@@ -116,6 +124,8 @@ class Modification:
         def has_come() -> bool:
             return self.phase is phase or phase.value in self._record.durations
 
+        if not has_come() and not self.phase.is_final and phase in _AFTER_THE_CUT:
+            self._owner.engine.threads.refuse(f"reached({phase})")
         with self._moved:
             self._moved.wait_for(lambda: has_come() or self.phase.is_final or self._let_go, timeout)
         return has_come()
@@ -127,11 +137,25 @@ class Modification:
         before, after = (self._owner.plan(version) for version in (self._record.base, self._record.version))
         return self._owner.submit([changes.undone(before, after)], f"undo {self.number} ({self._record.what})")
 
+    def cancel(self) -> Modification:
+        """Take it back before it is applied: out of the queue, in its dry run, or where it waits for the next epoch.
+
+        Raises if it was applied already: `undo` takes that back. Returns at once; a dry run that is under way may take
+        a moment to end.
+        """
+        self._owner.cancel(self)
+        return self
+
     def __str__(self) -> str:
         return f"{self.number}: {self._record.what}"
 
     def __repr__(self) -> str:
         return f"Modification({self.number}, {self.status})"
+
+    def refuse_cancelled(self) -> None:
+        """Raise if somebody has cancelled it meanwhile."""
+        if self._is_cancelled:
+            raise ModificationError(f"modification {self.number} was cancelled")
 
     def _move(self, event: Event) -> None:
         with self._moved:

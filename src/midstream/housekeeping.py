@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import defaultdict, deque
 
 from midstream import storage as layout
+from midstream.errors import CheckpointError
 from midstream.journal import Commit, Journal, OperatorState
-from midstream.retention import changed_since_snapshot, needed, snapshots_due
+from midstream.retention import changed_since_snapshot, gaps, needed, snapshots_due
 from midstream.state.changelog import Report
 
 
@@ -26,25 +27,22 @@ class Housekeeping:
         self._epochs: list[int] = []  # whose records are there
         self._kept: deque[Commit] = deque(maxlen=max(keep, 1))  # the newest, each of which stays restorable
         self._aside: set[str] = set()  # directories of rows that were put aside
+        self._forgotten: set[str] = set()  # where operators were that are forgotten
         self._pinned = 0  # savepoints under way: nothing is deleted meanwhile
 
     def pin(self) -> None:
         """Delete nothing until it is unpinned."""
         self._pinned += 1
 
-    @property
-    def is_pinned(self) -> bool:
-        """Whether nothing may be deleted."""
-        return self._pinned > 0
-
     def unpin(self) -> None:
         """Allow deletions again."""
         self._pinned -= 1
 
-    def forget(self, operator: str) -> None:
-        """Know nothing of an operator any more."""
+    def forget(self, operator: str, born: int) -> None:
+        """Know nothing of an operator any more, and delete its state as soon as nobody reads it."""
         self._logged.pop(operator, None)
         self._snapshots.pop(operator, None)
+        self._forgotten.add(layout.home_of(operator, born))
 
     def snapshots_due(self, operator: str, state: OperatorState, epoch: int) -> list[int]:
         """Choose the groups to snapshot in an epoch."""
@@ -77,6 +75,9 @@ class Housekeeping:
         self._kept.append(commit)
         if self._pinned:
             return
+        for home in self._forgotten:
+            self._storage.delete(layout.state_directory(home))
+        self._forgotten.clear()
         kept = [state for commit in self._kept for state in commit.operators.values()]
         named = {each.path.rsplit("/", 2)[0] for state in kept for each in state.backlog}  # one directory an epoch
         for directory in self._aside - named:
@@ -85,39 +86,54 @@ class Housekeeping:
         ranges = needed(self._kept)
         gone = [e for e in self._epochs if not any(first <= e <= last for first, last in ranges)]
         for epoch in gone:
-            for operator in commit.operators:
-                self._storage.delete(layout.log_directory(operator, epoch))
+            for operator, state in commit.operators.items():
+                self._storage.delete(layout.log_directory(layout.home_of(operator, state.born), epoch))
             self._journal.forget(epoch)
             self._epochs.remove(epoch)
 
     def sweep(self, commit: Commit) -> None:
-        """After a restart: delete what no record names — runs that never committed, snapshots nobody counts."""
-        records = [layout.epoch_of(n) for n in self._storage.list(layout.COMMITS) if n.endswith(".json")]
-        self._epochs = sorted(records)
+        """After a restart: delete what no record names — runs that never committed, snapshots nobody counts.
+
+        Nothing is deleted before the records are known to be one history: of one that lacks a record, the change logs
+        which that record names would go.
+        """
+        self._epochs = self._journal.epochs()
+        records = [self._journal.commit(epoch) for epoch in self._epochs]
+        if wrong := gaps(records):
+            raise CheckpointError(
+                f"the history in {self._storage.path(layout.COMMITS)} is not whole: {'; '.join(wrong)}. Restore the "
+                "checkpoint from a copy, all of it, or start from a savepoint"
+            )
         for directory in (layout.COMMITS, layout.JOURNAL):
             for name in self._storage.list(directory):
                 if name.endswith(".tmp"):
                     self._storage.delete(f"{directory}/{name}")
         named: set[str] = set()
-        for epoch in self._epochs:
-            self._kept.append(self._journal.commit(epoch))
-            for state in self._kept[-1].operators.values():
+        for record in records:
+            self._kept.append(record)
+            for state in record.operators.values():
                 named.update(log.path for log in state.logs)
                 named.update(snapshot.path for snapshot in state.snapshots if snapshot is not None)
                 self._aside.update(each.path.rsplit("/", 2)[0] for each in state.backlog)
+        homes = {operator: layout.home_of(operator, state.born) for operator, state in commit.operators.items()}
+        for operator in self._storage.list(layout.STATE):
+            for born in self._storage.list(f"{layout.STATE}/{operator}"):
+                if f"{operator}/{born}" != homes.get(operator):
+                    self._storage.delete(f"{layout.STATE}/{operator}/{born}")
         for operator, state in commit.operators.items():
-            root = layout.log_directory(operator, 0).rsplit("/", 1)[0]
+            home = homes[operator]
+            root = layout.log_directory(home, 0).rsplit("/", 1)[0]
             for epoch_name in self._storage.list(root):
                 for run in self._storage.list(f"{root}/{epoch_name}"):
                     for name in self._storage.list(f"{root}/{epoch_name}/{run}"):
                         if f"{root}/{epoch_name}/{run}/{name}" not in named:
                             self._storage.delete(f"{root}/{epoch_name}/{run}/{name}")
-            aside = layout.backlog_directory(operator)
+            aside = layout.backlog_directory(home)
             for epoch_name in self._storage.list(aside):
                 if f"{aside}/{epoch_name}" not in self._aside:
                     self._storage.delete(f"{aside}/{epoch_name}")
             for group in range(len(state.snapshots)):
-                directory, reference = layout.snapshot_directory(operator, group), state.snapshots[group]
+                directory, reference = layout.snapshot_directory(home, group), state.snapshots[group]
                 if reference is not None:
                     self._snapshots[operator][group] = reference.path
                 for path in (f"{directory}/{name}" for name in self._storage.list(directory)):

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING
 
 from midstream import changes
+from midstream.armed import StopRequestedError
 from midstream.changes import Change
-from midstream.engine import Engine, StopRequestedError
+from midstream.engine import Engine
 from midstream.errors import JobError, PlanError
 from midstream.events import Progress
 from midstream.failures import explained
 from midstream.feeds import tags
 from midstream.flow import Flow
 from midstream.handle import Modification
-from midstream.journal import Lease
+from midstream.lease import Lease
 from midstream.modifications import Modifications
 from midstream.places import MoveStatus, SlotStatus
 from midstream.plan import Plan
@@ -99,6 +102,8 @@ class Job:
 
     def await_termination(self, timeout: float | None = None) -> bool:
         """Wait until the job has ended; raise its error if it failed. False: it still runs after `timeout` seconds."""
+        if self.is_active:
+            self._engine.threads.refuse("await_termination()")
         if not self._done.wait(timeout):
             return False
         if self._error is not None:
@@ -106,8 +111,14 @@ class Job:
         return True
 
     def stop(self) -> None:
-        """Let the epoch at hand finish, then stop; does nothing if the job has ended."""
-        if self.is_active:
+        """Let the epoch at hand finish, then stop; does nothing if the job has ended.
+
+        Called from a listener or a sink, it returns at once, and the job stops after the epoch at hand.
+        """
+        if self.is_active and self._engine.threads.has_this:
+            self._engine.stopping.set()
+            threading.Thread(target=self.stop, name=f"midstream-stop-{self.name}", daemon=True).start()
+        elif self.is_active:
             self._query.stop()
             self._done.wait()
 
@@ -121,24 +132,22 @@ class Job:
         Args:
             steps: changes such as `ms.replace("big", function)`, or one whole new `Flow`.
         """
-        whole = [step for step in steps if isinstance(step, Flow)]
-        if whole and len(steps) > 1:
-            raise PlanError("give modify either changes or one whole flow, not both")
-        for step in steps:
-            if not isinstance(step, (Flow, Change)):
-                raise PlanError(f"modify takes changes such as ms.replace(...), or one flow, not {step!r}")
-        found = [changes.become(step.plan()) if isinstance(step, Flow) else step for step in steps]
-        return self._modifications.submit(found)
+        return self._modifications.submit(_changes("modify", steps))
 
-    def shadow(self, *steps: Change) -> Shadow:
+    def shadow(self, *steps: Change | Flow) -> Shadow:
         """Run the changed plan beside the real one, from the next epoch on, and compare the rows of their sinks.
 
         Returns when the changes are validated and tried, as those of `modify` are. The shadow begins with the state
-        of the job and keeps its own from there on; nothing of the job is touched.
+        of the job and keeps its own from there on; nothing of the job is touched. It ends when the job is modified
+        meanwhile.
+
+        Args:
+            steps: as for `modify`.
         """
         if not self.is_active:
             raise JobError("the job has ended; only a running one can have a shadow")
-        self._shadow = Shadow(self._engine, steps, lambda: self.modify(*steps))
+        found = _changes("shadow", steps)
+        self._shadow = Shadow(self._engine, found, lambda: self._modifications.submit(found))
         return self._shadow
 
     @property
@@ -158,16 +167,17 @@ class Job:
 
     def forget(self, id: str) -> None:
         """Delete the state of an operator that was removed, with the next epoch, or the offsets of a source."""
-        last = self._engine.last
+        states = self._engine.states
         if any(operator.id == id for operator in self.plan.operators):
             remove = "remove_source" if id in tags(self._engine.feeds) else "remove"
             raise PlanError(f"operator {id!r} is part of the running plan; remove it first, with ms.{remove}({id!r})")
         if id and id in tags(self._engine.feeds):
             if not self.is_active:
                 raise JobError(f"the job has ended; start it again to let it forget source {id!r}")
+            self._engine.threads.refuse("forget()")
             self._query.forget(id)
-        elif last is not None and id in last.operators:
-            self._engine.forgotten.add(id)
+        elif id in states:
+            self._engine.forget(id, states[id].born)
         else:
             raise PlanError(f"there is no removed operator or source {id!r} to forget")
 
@@ -176,6 +186,7 @@ class Job:
 
         It is the state as of the newest committed epoch. Give it to `flow.start(savepoint=...)`.
         """
+        self._engine.threads.refuse("savepoint()")
         return write_savepoint(self._engine, Storage.at(path))
 
     def __enter__(self) -> Job:
@@ -195,6 +206,7 @@ class Job:
         threading.Thread(target=self._watch, name=f"midstream-{self.name}", daemon=True).start()
 
     def _watch(self) -> None:
+        self._engine.threads.add()
         try:
             self._query.await_end()
             if self._query.trigger.end_of_input and not self._engine.stopping.is_set():
@@ -210,9 +222,23 @@ class Job:
         return self._engine.stopping.is_set() and "StopRequestedError" in str(error)
 
     def _end(self) -> None:
-        self._modifications.close("the job has ended")
-        if self._shadow is not None:
-            self._shadow.discard()
-        self._engine.places.close()
-        self._lease.release()
-        self._done.set()
+        with contextlib.ExitStack() as last:  # whatever fails on the way: whoever waits for the end gets it
+            last.callback(self._done.set)
+            last.callback(self._engine.threads.clear)
+            last.callback(self._lease.release)
+            last.callback(self._engine.places.close)
+            if self._shadow is not None:
+                last.callback(self._shadow.close)
+            self._modifications.close("the job has ended")
+
+
+def _changes(what: str, steps: Sequence[Change | Flow]) -> list[Change]:
+    """Check what a job is to become: changes, or one whole flow."""
+    if any(isinstance(step, Flow) for step in steps) and len(steps) > 1:
+        raise PlanError(f"give {what} either changes or one whole flow, not both")
+    for step in steps:
+        if not isinstance(step, (Flow, Change)):
+            raise PlanError(f"{what} takes changes such as ms.replace(...), or one flow, not {step!r}")
+    if not steps:
+        raise PlanError(f"{what} needs at least one change, such as ms.replace(id, function)")
+    return [changes.become(step.plan()) if isinstance(step, Flow) else step for step in steps]

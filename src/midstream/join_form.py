@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from midstream.aggregates import quote
+from midstream.aggregates import event_time, quote
 from midstream.join_rules import SIDES
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class SideForm:
         kept = f"struct({', '.join(map(quote, self.columns)) or 'true'})"
         return [
             *(f"{quote(column)} as {quote(name)}" for column, name in self.keys),
-            f"{quote(self.time) if self.time else 'cast(null as timestamp)'} as _time",
+            f"{f'timestamp_micros({event_time(self.time)})' if self.time else 'cast(null as timestamp)'} as _time",
             *(
                 f"cast({kept if side == self.side else 'null'} as {type}) as _{side}"
                 for side, type in zip(SIDES, self.types, strict=True)

@@ -1,13 +1,11 @@
 """What is written down: the identity of a checkpoint, its plans, the intent and the commit record of each epoch.
 
-The commit record is the only truth: what is durable is exactly what the newest record and its ancestors name.
+The commit record is the only truth: what is durable is exactly what the newest record and its ancestors name. Every
+record is sealed with a checksum, so that one which was damaged is refused and never acted on.
 """
 
 from __future__ import annotations
 
-import fcntl
-import os
-import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -15,6 +13,7 @@ import msgspec
 
 from midstream import planfile
 from midstream import storage as layout
+from midstream.delivery import Delivered
 from midstream.errors import CheckpointError
 from midstream.feeds import Feed, offsets_of
 from midstream.modification import Phase, Record
@@ -22,10 +21,14 @@ from midstream.plan import Plan
 from midstream.regimes import Regime
 from midstream.sinks.base import Staged
 from midstream.state.backlog import Deferred
+from midstream.state.checksum import checksum
 from midstream.storage import Storage
 
-FORMAT = 3
+FORMAT = 4
 T = TypeVar("T")
+DAMAGED = (msgspec.MsgspecError, UnicodeDecodeError)  # what reading a record raises that is not what was written
+NEVER = -1  # the epoch of a change that there was not
+_WHAT_TO_DO = "restore it from a copy of the checkpoint, or start from a savepoint"
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,7 +54,7 @@ class LogRef(msgspec.Struct, frozen=True, array_like=True):
     slot: int
     path: str
     size: int
-    groups: tuple[tuple[int, int], ...]  # (group, changes), in the order of the file's batches
+    groups: tuple[tuple[int, int, int], ...]  # (group, changes, epoch of its change before), as they lie in the file
 
 
 class SnapshotRef(msgspec.Struct, frozen=True, array_like=True):
@@ -67,6 +70,7 @@ class SnapshotRef(msgspec.Struct, frozen=True, array_like=True):
 class OperatorState(msgspec.Struct, frozen=True, kw_only=True):
     """What a commit record says of one keyed operator; `None` stands for "never"."""
 
+    born: int = 0  # the first epoch that had it: what an operator of the same id left before is none of its business
     backlog: tuple[Deferred, ...] = ()  # rows that wait for the state of their group, oldest epoch first
     hold: dict[str, int] = {}  # while some wait: the event times that operators behind this one may know of
 
@@ -92,44 +96,11 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     offsets: tuple[str, ...]
     operators: dict[str, OperatorState] = {}
     sinks: tuple[Staged, ...] = ()
+    delivered: dict[str, Delivered] = {}  # sink -> its newest epoch with rows, of those before this one
     event_times: dict[str, int] = {}  # watermark operator -> greatest event time seen, microseconds
     seen: dict[str, int] = {}  # watermark operator -> the clock when it last had rows, or was first known
     final: bool = False  # the input has ended: no epoch follows
     written: str = ""
-
-
-class Lease:
-    """Holds a checkpoint for one driver.
-
-    Promised on a local disk: exact, and released when the process dies. Elsewhere Spark's own offset log is what a
-    second driver trips over.
-    """
-
-    def __init__(self, storage: Storage) -> None:
-        self._file: Any = None
-        if not storage.is_local:
-            return
-        os.makedirs(storage.root, exist_ok=True)
-        self._file = open(storage.path(layout.LEASE), "a+")  # noqa: SIM115 - held for the life of the job
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self._file.seek(0)
-            holder = self._file.read().strip() or "another process"
-            self._file.close()
-            raise CheckpointError(
-                f"the checkpoint {storage.root} is in use by {holder}: one driver at a time. "
-                "Stop that job first, or give this one a checkpoint of its own"
-            ) from None
-        self._file.truncate(0)
-        self._file.write(f"process {os.getpid()} ({os.path.basename(sys.argv[0]) or 'python'})")
-        self._file.flush()
-
-    def release(self) -> None:
-        """Give the checkpoint free."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
 
 
 class Journal:
@@ -147,34 +118,42 @@ class Journal:
                     "Spark checkpoint. Give the job an empty directory, or restore the file from a copy"
                 )
             return None
-        text = self.storage.read(layout.IDENTITY)
-        known = _decoded(text, dict[str, Any], self.storage.path(layout.IDENTITY)).get("format")
-        if known != FORMAT:
+        text, where = self.storage.read(layout.IDENTITY), self.storage.path(layout.IDENTITY)
+        known = _decoded(text, dict[str, Any], where)
+        record = known.get("record", known)  # formats before 4 had no seal
+        found = record.get("format") if isinstance(record, dict) else None
+        if found != FORMAT:
             raise CheckpointError(
-                f"the checkpoint {self.storage.root} has format {known}, this Midstream reads format {FORMAT}. "
+                f"the checkpoint {self.storage.root} has format {found}, this Midstream reads format {FORMAT}. "
                 "Write a savepoint with the version that made it, and start from that"
             )
-        return _decoded(text, Identity, self.storage.path(layout.IDENTITY))
+        return _unsealed(text, Identity, where)
 
     def create(self, job: str, groups: int) -> Identity:
         """Make a new checkpoint."""
         identity = Identity(format=FORMAT, job=job, groups=groups)
-        self.storage.write(layout.IDENTITY, msgspec.json.encode(identity))
+        self.storage.write(layout.IDENTITY, sealed(identity))
         return identity
 
     def write_plan(self, plan: Plan) -> None:
         """Keep a plan version."""
-        self.storage.write(layout.plan_file(plan.version), planfile.encode(plan))
+        self.storage.write(layout.plan_file(plan.version), with_seal(planfile.encode(plan)))
 
     def feeds(self) -> tuple[Feed, ...]:
         """Read the sources of the query under the job, in Spark's order; none before the first start."""
-        if not self.storage.exists(layout.FEEDS):
-            return ()
-        return _decoded(self.storage.read(layout.FEEDS), tuple[Feed, ...], self.storage.path(layout.FEEDS))
+        return self._read(layout.FEEDS, tuple[Feed, ...]) if self.storage.exists(layout.FEEDS) else ()
 
     def write_feeds(self, feeds: tuple[Feed, ...]) -> None:
         """Write down the sources of the query, before it is started."""
-        self.storage.write(layout.FEEDS, msgspec.json.encode(feeds))
+        self.storage.write(layout.FEEDS, sealed(feeds))
+
+    def forgotten(self) -> dict[str, int]:
+        """Return the operators whose state goes with the next epoch, each with the epoch that it was born in."""
+        return self._read(layout.FORGOTTEN, dict[str, int]) if self.storage.exists(layout.FORGOTTEN) else {}
+
+    def write_forgotten(self, forgotten: dict[str, int]) -> None:
+        """Write down whose state goes with the next epoch: a crash before that must not bring it back."""
+        self.storage.write(layout.FORGOTTEN, sealed(forgotten))
 
     def fit_offsets(self, fit: Callable[[str, str], str]) -> int:
         """Rewrite what Spark reads of its offset log at a start: the newest two entries. Gives the newest epoch.
@@ -190,6 +169,17 @@ class Journal:
                 self.storage.delete(f"{layout.SPARK}/offsets/.{epoch}.crc")
                 self.storage.write(path, after.encode())
         return known[-1] if known else -1
+
+    def published(self) -> str:
+        """Return the id of the newest commit that all sinks have published, as far as that is known."""
+        try:
+            return self._read(layout.PUBLISHED, str) if self.storage.exists(layout.PUBLISHED) else ""
+        except CheckpointError:  # a note that is cut off says nothing; the epoch is published again
+            return ""
+
+    def write_published(self, commit: str) -> None:
+        """Write down that all sinks have published a commit."""
+        self.storage.write(layout.PUBLISHED, sealed(commit))
 
     def versions(self) -> list[int]:
         """List the plan versions that are kept, in order."""
@@ -210,19 +200,18 @@ class Journal:
     def modifications(self) -> list[Record]:
         """Read the modifications that are kept, oldest first."""
         names = [name for name in self.storage.list(layout.MODIFICATIONS) if name.endswith(".json")]
-        paths = [f"{layout.MODIFICATIONS}/{name}" for name in names]
-        return [_decoded(self.storage.read(path), Record, self.storage.path(path)) for path in paths]
+        return [self._read(f"{layout.MODIFICATIONS}/{name}", Record) for name in names]
 
     def write_modification(self, record: Record) -> None:
         """Write down where a modification stands."""
-        self.storage.write(layout.modification_file(record.number), msgspec.json.encode(record))
+        self.storage.write(layout.modification_file(record.number), sealed(record))
 
     def plan(self, version: int) -> Plan:
         """Read a plan version."""
         path = layout.plan_file(version)
         try:
-            return planfile.decode(self.storage.read(path))
-        except (FileNotFoundError, msgspec.MsgspecError) as error:
+            return planfile.decode(opened(self.storage.read(path)))
+        except (FileNotFoundError, *DAMAGED) as error:
             raise CheckpointError(
                 f"plan version {version} cannot be read from {self.storage.path(path)}: {error}"
             ) from error
@@ -230,27 +219,28 @@ class Journal:
     def intent(self, epoch: int) -> Intent | None:
         """Read what was decided for an epoch, if it was."""
         path = layout.journal_file(epoch)
-        if not self.storage.exists(path):
-            return None
-        return _decoded(self.storage.read(path), Intent, self.storage.path(path))
+        return self._read(path, Intent) if self.storage.exists(path) else None
 
     def write_intent(self, intent: Intent) -> None:
         """Write down what is decided for an epoch, before it runs."""
-        self.storage.write(layout.journal_file(intent.epoch), msgspec.json.encode(intent))
+        self.storage.write(layout.journal_file(intent.epoch), sealed(intent))
 
     def commit(self, epoch: int) -> Commit:
         """Read a commit record."""
-        path = layout.commit_file(epoch)
-        return _decoded(self.storage.read(path), Commit, self.storage.path(path))
+        return self._read(layout.commit_file(epoch), Commit)
+
+    def epochs(self) -> list[int]:
+        """List the epochs whose commit records are kept, in order."""
+        return [layout.epoch_of(name) for name in self.storage.list(layout.COMMITS) if name.endswith(".json")]
 
     def newest_commit(self) -> Commit | None:
         """Read the newest commit record."""
-        names = [name for name in self.storage.list(layout.COMMITS) if name.endswith(".json")]
-        return self.commit(layout.epoch_of(names[-1])) if names else None
+        epochs = self.epochs()
+        return self.commit(epochs[-1]) if epochs else None
 
     def write_commit(self, commit: Commit) -> None:
         """Commit an epoch: one atomic write."""
-        self.storage.write(layout.commit_file(commit.epoch), msgspec.json.encode(commit))
+        self.storage.write(layout.commit_file(commit.epoch), sealed(commit))
 
     def offsets(self, epoch: int) -> tuple[str, ...]:
         """Read the source offsets that Spark logged for an epoch."""
@@ -260,16 +250,51 @@ class Journal:
         except FileNotFoundError as error:
             raise CheckpointError(f"Spark's offset log {self.storage.path(path)} is missing") from error
 
+    def _read(self, path: str, type: type[T]) -> T:
+        try:
+            return _unsealed(self.storage.read(path), type, self.storage.path(path))
+        except FileNotFoundError as error:
+            raise CheckpointError(f"{self.storage.path(path)} is missing; {_WHAT_TO_DO}") from error
+
     def forget(self, epoch: int) -> None:
         """Delete the record and the intent of an epoch."""
         self.storage.delete(layout.commit_file(epoch))
         self.storage.delete(layout.journal_file(epoch))
 
 
-def _decoded(text: bytes, type: type[T], path: str) -> T:
+class _Sealed(msgspec.Struct, frozen=True):
+    checksum: str
+    record: msgspec.Raw
+
+
+def sealed(record: Any) -> bytes:
+    """Write a record as JSON with its checksum.
+
+    >>> opened(sealed({"epoch": 7}))
+    b'{"epoch":7}'
+    """
+    return with_seal(msgspec.json.encode(record))
+
+
+def with_seal(text: bytes) -> bytes:
+    """Put a checksum around a record that is JSON already."""
+    return b'{"checksum":"%016x","record":%b}' % (checksum(text), text)
+
+
+def opened(text: bytes) -> bytes:
+    """Return a sealed record as JSON; raise `msgspec.DecodeError` if it is not what was written."""
+    found = msgspec.json.decode(text, type=_Sealed)
+    if found.checksum != f"{checksum(found.record):016x}":
+        raise msgspec.DecodeError("its checksum does not match")
+    return bytes(found.record)
+
+
+def _unsealed(text: bytes, type: type[T], path: str) -> T:
+    return _decoded(text, type, path, opened)
+
+
+def _decoded(text: bytes, type: type[T], path: str, open: Callable[[bytes], bytes] = bytes) -> T:
     try:
-        return msgspec.json.decode(text, type=type)
-    except msgspec.MsgspecError as error:
-        raise CheckpointError(
-            f"{path} is damaged ({error}); restore it from a copy of the checkpoint, or start from a savepoint"
-        ) from error
+        return msgspec.json.decode(open(text), type=type)
+    except DAMAGED as error:
+        raise CheckpointError(f"{path} is damaged ({error}); {_WHAT_TO_DO}") from error

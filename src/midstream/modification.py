@@ -1,11 +1,13 @@
 """The life of a modification: a pure machine, events in, the next record out; one table of legal moves.
 
-`Submitted → Validated → Prepared → Armed → Applied → (Moving) → Completed`, or `Rejected`, `RolledBack`, `Failed`.
+`Submitted → Validated → Prepared → Armed → Applied → (Moving) → Completed`, or `Rejected`, `Cancelled`, `RolledBack`,
+`Failed`.
 Every record is journalled by whoever moves it on; after a restart the journal says where each one stood.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -27,6 +29,7 @@ class Phase(Enum):
     MOVING = "Moving"  # groups are on their way to other executors
     COMPLETED = "Completed"
     REJECTED = "Rejected"  # the running plan was never touched
+    CANCELLED = "Cancelled"  # somebody took it back before it was applied
     ROLLED_BACK = "RolledBack"  # the first epoch failed under the new plan and was run again under the old one
     FAILED = "Failed"  # the job or the driver ended before it was applied
 
@@ -36,14 +39,14 @@ class Phase(Enum):
         return self in _FINAL
 
 
-_FINAL = frozenset({Phase.COMPLETED, Phase.REJECTED, Phase.ROLLED_BACK, Phase.FAILED})
+_FINAL = frozenset({Phase.COMPLETED, Phase.REJECTED, Phase.CANCELLED, Phase.ROLLED_BACK, Phase.FAILED})
 
 
 class Cut(msgspec.Struct, frozen=True):
     """Where the new plan begins: rows of this epoch, after these source offsets, are the first that it saw."""
 
     epoch: int
-    offsets: tuple[str, ...]  # of the sources, at the end of the epoch before
+    offsets: dict[str, str]  # source -> where it stood at the end of the epoch before, as Spark writes that
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,6 +118,11 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
+class Cancelled:
+    """Somebody took it back before it was applied."""
+
+
+@dataclass(frozen=True, slots=True)
 class Broken:
     """The first epoch failed under the new plan."""
 
@@ -128,21 +136,25 @@ class Abandoned:
     error: str
 
 
-Event = Fits | Tried | Kept | Begun | Committed | Moves | Done | Refused | Broken | Abandoned
+Event = Fits | Tried | Kept | Begun | Committed | Moves | Done | Refused | Cancelled | Broken | Abandoned
 
 MOVES: dict[tuple[Phase, type[Event]], Phase] = {
     (Phase.SUBMITTED, Fits): Phase.VALIDATED,
     (Phase.SUBMITTED, Refused): Phase.REJECTED,
+    (Phase.SUBMITTED, Cancelled): Phase.CANCELLED,
     (Phase.SUBMITTED, Abandoned): Phase.FAILED,
     (Phase.VALIDATED, Tried): Phase.PREPARED,
     (Phase.VALIDATED, Refused): Phase.REJECTED,
+    (Phase.VALIDATED, Cancelled): Phase.CANCELLED,
     (Phase.VALIDATED, Abandoned): Phase.FAILED,
     (Phase.PREPARED, Kept): Phase.ARMED,
     (Phase.PREPARED, Refused): Phase.REJECTED,
+    (Phase.PREPARED, Cancelled): Phase.CANCELLED,
     (Phase.PREPARED, Abandoned): Phase.FAILED,
     (Phase.ARMED, Begun): Phase.ARMED,
     (Phase.ARMED, Committed): Phase.APPLIED,
     (Phase.ARMED, Broken): Phase.ROLLED_BACK,
+    (Phase.ARMED, Cancelled): Phase.CANCELLED,
     (Phase.ARMED, Abandoned): Phase.FAILED,
     (Phase.APPLIED, Moves): Phase.MOVING,
     (Phase.APPLIED, Done): Phase.COMPLETED,
@@ -181,13 +193,12 @@ def advance(record: Record, event: Event, seconds: float = 0.0) -> Record:
     return msgspec.structs.replace(record, **changes)
 
 
-def recovered(record: Record, committed: int | None, cut: Cut) -> Event | None:
+def recovered(record: Record, cuts: Mapping[int, Cut]) -> Event | None:
     """What has happened to a modification while nobody looked: the driver was killed. None: it stands where it stood.
 
     Args:
         record: as journalled.
-        committed: the plan version of the newest committed epoch.
-        cut: that epoch, as the cut it would be.
+        cuts: plan version -> the first epoch that was committed under it, of those whose records are kept.
     """
     if record.phase.is_final:
         return None
@@ -195,8 +206,8 @@ def recovered(record: Record, committed: int | None, cut: Cut) -> Event | None:
         return Done()
     if record.phase is not Phase.ARMED:
         return Abandoned("the driver ended before it was armed; submit it again")
-    if committed == record.version:
-        return Committed(cut)
+    if record.version in cuts:
+        return Committed(cuts[record.version])
     if record.tries >= TRIES:
         return Broken(f"the driver ended {record.tries} times in the first epoch under the new plan")
     return None

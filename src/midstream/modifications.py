@@ -18,12 +18,13 @@ from midstream import changes, code
 from midstream import modification as m
 from midstream import plan as p
 from midstream import storage as layout
+from midstream.armed import Armed
 from midstream.changes import Change
-from midstream.engine import Armed, Engine
+from midstream.engine import Engine
 from midstream.errors import JobError, MidstreamError, PlanError
 from midstream.events import Modifying
 from midstream.failures import explained
-from midstream.feeds import check_known
+from midstream.feeds import by_source, check_known
 from midstream.handle import Modification
 from midstream.modification import Cut, Phase, Record
 from midstream.placement import routed
@@ -34,9 +35,11 @@ from midstream.succession import difference, inheriting, with_sinks_of
 from midstream.validation import validated
 
 if TYPE_CHECKING:
+    from midstream.journal import Commit
     from midstream.plan import Plan
 
 _log = logging.getLogger("midstream")
+_PATIENCE = 5.0  # seconds that the end of a job waits for a dry run which it has given up
 KEPT = 50  # modifications whose records and plans stay in the journal
 
 
@@ -54,15 +57,25 @@ class Modifications:
 
     def recover(self) -> None:
         """Take up the journal: finish what was applied, drop what was not armed, arm again what was."""
-        last = self.engine.last
-        cut = Cut(last.epoch, ()) if last is not None else Cut(0, ())
-        for record in self.journal.modifications():
-            one = Modification(record, self)
-            self.known.append(one)
-            while (event := m.recovered(one._record, last.version if last else None, cut)) is not None:
+        self.known = [Modification(record, self) for record in self.journal.modifications()]
+        unfinished = [one for one in self.known if not one.phase.is_final]
+        cuts = self._cuts() if unfinished else {}
+        for one in unfinished:
+            while (event := m.recovered(one._record, cuts)) is not None:
                 one._move(event)
             if one.phase is Phase.ARMED:
                 self._arm_again(one)
+
+    def _cuts(self) -> dict[int, Cut]:
+        """Plan version -> the first epoch that was committed under it, of those whose records are kept."""
+        cuts: dict[int, Cut] = {}
+        before: Commit | None = None
+        for epoch in self.journal.epochs():
+            commit = self.journal.commit(epoch)
+            offsets = before.offsets if before is not None and before.id == commit.parent else ()
+            cuts.setdefault(commit.version, Cut(epoch, by_source(offsets, self.engine.feeds)))
+            before = commit
+        return cuts
 
     def start_query(self) -> None:
         """Start the query of the job: one that can feed the plan that is armed, where one is."""
@@ -81,21 +94,42 @@ class Modifications:
             self.engine.armed = None
             armed.broken(explained(error))
             self.query.start(running)
+        with self._wake:
+            self._start_thread()
 
     def submit(self, steps: Sequence[Change], what: str = "") -> Modification:
         """Take a modification into the queue."""
-        if not steps:
-            raise PlanError("modify needs at least one change, such as ms.replace(id, function)")
         with self._wake:
             if self._closed:
                 raise JobError(f"the job cannot be modified: {self._closed}")
             one = self._new(steps, what)
             self._queue.append(one)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name="midstream-modify", daemon=True)
-                self._thread.start()
+            self._start_thread()
             self._wake.notify_all()
         return one
+
+    def _start_thread(self) -> None:
+        if self._thread is None:
+            earlier = [one for one in self.known if one not in self._queue]  # armed by a start, or before one
+            self._thread = threading.Thread(target=self._work, args=[earlier], name="midstream-modify", daemon=True)
+            self._thread.start()
+
+    def cancel(self, one: Modification) -> None:
+        """Take a modification back that has not been applied, wherever it stands."""
+        self.engine.threads.refuse("cancel()")
+        with self._wake:
+            if one in self._queue:
+                self._queue.remove(one)
+                one._move(m.Cancelled())
+                return
+            one._is_cancelled = True
+        if one.phase in (Phase.SUBMITTED, Phase.VALIDATED, Phase.PREPARED):
+            self._rehearse.give_up("because it was cancelled")
+        with self.engine.lock:  # between two epochs
+            if one.phase is Phase.ARMED and self.engine.disarm(one.version):
+                one._move(m.Cancelled())
+        if (one.phase.is_final and one.phase is not Phase.CANCELLED) or one.phase in (Phase.APPLIED, Phase.MOVING):
+            raise PlanError(f"modification {one.number} is {one.phase.value}, so it cannot be cancelled; undo() it")
 
     def drift(self, script: Plan) -> int:
         """Arm the way to the flow of this start, before its first epoch; gives the plan version that makes.
@@ -144,8 +178,9 @@ class Modifications:
         for one in self.known:
             with one._moved:
                 one._moved.notify_all()
+        self._rehearse.give_up("because the job ends")
         if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join(self.engine.settings.cut_deadline)
+            self._thread.join(_PATIENCE)  # code that hangs in a call which nobody can end is left behind
         for one in self.known:
             if not one.phase.is_final and one.phase not in (Phase.ARMED, Phase.MOVING):
                 one._move(m.Abandoned(f"{why} before it was applied; submit it again"))
@@ -153,9 +188,12 @@ class Modifications:
 
     # --- the thread ---
 
-    def _work(self) -> None:
+    def _work(self, earlier: Sequence[Modification]) -> None:
         spark = self.engine.spark
         spark._jvm.SparkSession.setActiveSession(spark._jsparkSession)  # type: ignore[union-attr]  # of this thread
+        self.engine.threads.add()
+        for one in earlier:
+            self._await_end_of(one)
         while True:
             with self._wake:
                 self._wake.wait_for(lambda: self._queue or self._closed)
@@ -171,11 +209,17 @@ class Modifications:
             self._feed(one)
         except Exception as error:  # whatever is wrong with new code is the modification's fault, never the job's
             is_over = self.engine.stopping.is_set() or self.query.has_ended  # what is armed is applied after a restart
-            if one.phase is Phase.ARMED and not is_over:
+            if one._is_cancelled:
+                one._move(m.Cancelled())
+            elif one.phase is Phase.ARMED and not is_over:
                 one._move(m.Broken(str(explained(error))))
             elif one.phase is not Phase.ARMED and not self._closed:
                 one._move(m.Refused(str(explained(error))))
             return
+        self._await_end_of(one)
+
+    def _await_end_of(self, one: Modification) -> None:
+        """Wait until a modification has come to an end: the next is judged against what it leaves."""
         with one._moved:
             one._moved.wait_for(lambda: one.phase.is_final or self._closed)
         if not self._closed and not self.query.fits(self.engine.resolved.plan):  # it was rolled back
@@ -195,8 +239,7 @@ class Modifications:
             with engine.lock:  # between two epochs
                 engine.places.look_around()
         new, moved = routed(engine, running, new, wishes)
-        states = engine.last.operators if engine.last is not None else {}
-        resolved = validated(engine.spark, running, new, states)
+        resolved = validated(engine.spark, running, new, engine.states)
         if self.query.current is not None:  # a start brings its own sources
             check_known(engine.feeds, new)
         self.query.check(new)
@@ -204,6 +247,7 @@ class Modifications:
         is_the_same = not difference(running.plan, new) and self.query.fits(new)
         tried = m.Tried() if is_the_same else self._rehearse(resolved)
         self._open_sinks(resolved.plan)
+        one.refuse_cancelled()
         one._move(replace(tried, note="; ".join(filter(None, (tried.note, moved)))))
         self.journal.write_plan(resolved.plan)
         engine.add_plan(resolved)
@@ -250,13 +294,18 @@ class Modifications:
                 told = str(error).strip().splitlines()[0]
                 _log.warning("modification %s was rolled back, and the job goes on: %s", one, told)
 
-        self.engine.armed = Armed(
+        armed = Armed(
             self.engine.plan_of(one.version),
             begun=lambda: one._move(m.Begun()),
             committed=committed,
             broken=broken,
             first=first,
         )
+        with self._wake:  # nobody cancels it meanwhile
+            if one._is_cancelled:
+                one._move(m.Cancelled())
+            else:
+                self.engine.armed = armed
 
     def _arm_again(self, one: Modification) -> None:
         if one._record.base != self.engine.resolved.plan.version:

@@ -10,20 +10,21 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from midstream import storage as layout
-from midstream.engine import Engine, StopRequestedError
+from midstream.armed import StopRequestedError
+from midstream.engine import Engine
 from midstream.errors import JobError, PlanError
 from midstream.events import Exchanging
 from midstream.failures import explained
-from midstream.feeds import HEARTBEAT, Feed, committed, first_line, fitted, grown, shortened, tags
+from midstream.feeds import HEARTBEAT, Feed, by_source, committed, first_line, fitted, grown, shortened, tags
 from midstream.plan import Plan, Source
-from midstream.sessions import FILE_MANAGER, PLAIN_FILES
+from midstream.sessions import AVAILABLE_NOW, FILE_MANAGER, PLAIN_FILES
 from midstream.sources import tagged
 from midstream.sources.given import is_bounded, made, streams_of
 from midstream.triggers import Trigger
@@ -31,6 +32,9 @@ from midstream.triggers import Trigger
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+
+
+_ROUNDS = 10  # queries that found more rows each, before the end of the input is not believed
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +120,11 @@ class Query:
                 self.current.stop()
 
     def await_end(self) -> None:
-        """Wait until the query has ended for good; raises what ended it."""
+        """Wait until the query has ended for good; raises what ended it.
+
+        Where that is the end of the input, another query has found nothing more to read.
+        """
+        rounds, read = 0, self._offsets()
         while True:
             current, failure = self.current, None
             assert current is not None
@@ -127,10 +135,31 @@ class Query:
             with self._changing:
                 if self.current is not current or (failure is not None and self._fall_back(failure)):
                     continue
+                if failure is None and self.trigger.end_of_input and not self._engine.stopping.is_set():
+                    before, read = read, self._offsets()
+                    rounds += 1
+                    if rounds == 1 or read != before:
+                        self._refuse_endless(rounds, before, read)
+                        self.start(self._engine.resolved.plan)
+                        continue
                 self.has_ended = True
                 if failure is not None:
                     raise failure
                 return
+
+    def _offsets(self) -> dict[str, str]:
+        last = self._engine.last
+        return by_source(last.offsets, self._engine.feeds) if last is not None else {}
+
+    def _refuse_endless(self, rounds: int, before: dict[str, str], now: dict[str, str]) -> None:
+        """Refuse to wait for ever for the end of an input that goes on."""
+        if rounds > _ROUNDS:
+            going_on = ", ".join(repr(id) for id in now if before.get(id) != now[id])
+            raise JobError(
+                f"available_now(end_of_input=True): {going_on} had more rows all {_ROUNDS} times that its end was "
+                "reached, so it has not ended. Say available_now() to take what is there, and end_of_input=True once "
+                "nothing will follow"
+            )
 
     def _fall_back(self, failure: Exception) -> bool:
         """Start the old query again where a new one has ended by itself: a source that cannot be read, mostly."""
@@ -232,7 +261,10 @@ class Query:
             writer = writer.trigger(availableNow=True)
         else:
             writer = writer.trigger(processingTime=f"{shape.interval // 1000} milliseconds")
-        with plain_files(engine.spark) if journal.storage.is_local else contextlib.nullcontext():
+        settings = {AVAILABLE_NOW: "true"}
+        if journal.storage.is_local and engine.spark.conf.get(FILE_MANAGER, None) is None:  # the user's choice stays
+            settings[FILE_MANAGER] = PLAIN_FILES
+        with configured(engine.spark, settings):  # the query keeps a copy of the session as it is now
             self.current = writer.start()
         engine.listener(Exchanging("started"))
         self._shape = replace(shape, sources=frozenset(tags(feeds)))
@@ -244,16 +276,19 @@ class Query:
 
 
 @contextlib.contextmanager
-def plain_files(spark: SparkSession) -> Iterator[None]:
-    """Let a query that starts meanwhile write its logs as `PLAIN_FILES` does, unless the user has chosen a manager."""
-    chosen = spark.conf.get(FILE_MANAGER, None)
-    if chosen is None:
-        spark.conf.set(FILE_MANAGER, PLAIN_FILES)  # the query keeps a copy of the session as it is now
+def configured(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """Change settings of a session for a while."""
+    before = {name: spark.conf.get(name, None) for name in settings}
+    for name, value in settings.items():
+        spark.conf.set(name, value)
     try:
         yield
     finally:
-        if chosen is None:
-            spark.conf.unset(FILE_MANAGER)
+        for name, known in before.items():
+            if known is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, known)
 
 
 @contextlib.contextmanager

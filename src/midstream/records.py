@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import os
+import secrets
+from dataclasses import replace
 
 import msgspec
 
 from midstream import plan as p
 from midstream.attempt import Outcome
-from midstream.journal import Commit, Intent, LogRef, OperatorState, SnapshotRef
+from midstream.journal import NEVER, Commit, Intent, LogRef, OperatorState, SnapshotRef
+from midstream.publication import delivered
 from midstream.regimes import without_past
 from midstream.resolve import Keyed, Resolved
 from midstream.state.backlog import left_over
@@ -28,13 +30,13 @@ def next_record(
     final: bool,
 ) -> Commit:
     """Write the record of an epoch; state of operators that the plan no longer has is kept unless it is forgotten."""
-    id = os.urandom(8).hex()
+    id = f"{secrets.randbits(63):016x}"  # a positive number everywhere
     before = last.operators if last is not None else {}
     operators = {
         name: msgspec.structs.replace(state, logs=()) for name, state in before.items() if name not in forgotten
     }
     for name, found in outcome.reports.items():
-        state = operators.get(name, OperatorState())
+        state = operators.get(name, OperatorState(born=intent.epoch))
         known = last.event_times if last is not None else {}
         after = _advanced(state, found, intent.epoch, id, resolved.keyed[name], groups, known, final)
         operators[name] = _with_regimes(after, resolved, name, state)
@@ -49,7 +51,8 @@ def next_record(
         clock=intent.clock,
         offsets=offsets,
         operators=operators,
-        sinks=tuple(outcome.staged),
+        sinks=tuple(replace(staged, commit=id) for staged in outcome.staged),
+        delivered=delivered(last, resolved.plan),
         event_times=times,
         seen={
             watermark.id: intent.clock
@@ -59,6 +62,11 @@ def next_record(
         },
         final=final,
     )
+
+
+def epoch_of(change: tuple[int, str] | None) -> int:
+    """Return the epoch of a group's last change."""
+    return NEVER if change is None else change[0]
 
 
 def _with_regimes(after: OperatorState, resolved: Resolved, id: str, before: OperatorState) -> OperatorState:
@@ -90,7 +98,8 @@ def _advanced(
     for path, report in found:
         if report.groups:
             size = sum(changes for _, changes in report.groups)
-            logs.append(LogRef(report.slot, path, size, tuple(report.groups)))
+            links = tuple((group, changes, epoch_of(changed[group])) for group, changes in report.groups)
+            logs.append(LogRef(report.slot, path, size, links))
         for group, _ in report.groups:
             changed[group] = (epoch, id)
         for group, at, commit, stored, size, checksum in report.snapshots:
@@ -100,6 +109,7 @@ def _advanced(
             if event is not None or clock is not None:
                 deadlines[group] = (event, clock)
     return OperatorState(
+        born=state.born,
         backlog=backlog,
         hold=(state.hold if state.backlog else event_times) if backlog else {},
         logs=tuple(logs),

@@ -13,14 +13,14 @@ from midstream import plan as p
 from midstream import storage as layout
 from midstream.attempt import Attempt
 from midstream.dataflow import KeyedRun
-from midstream.deadline import limited
+from midstream.deadline import Limit
 from midstream.events import ignore
 from midstream.feeds import grown, tags
 from midstream.modification import Tried
 from midstream.resolve import Resolved, arrow_schema
 from midstream.routing import Routing
 from midstream.slot import Epoch
-from midstream.state.cache import Head
+from midstream.state.history import Head
 from midstream.storage import Storage
 
 if TYPE_CHECKING:
@@ -42,6 +42,12 @@ class Rehearsal:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._session: SparkSession | None = None
+        self._limit: Limit | None = None  # of the one under way
+
+    def give_up(self, why: str) -> None:
+        """End the dry run that is under way, if one is."""
+        if self._limit is not None:
+            self._limit.give_up(why)
 
     def __call__(self, resolved: Resolved) -> Tried:
         """Run a plan, and say on how many rows it was tried; raises what the user's code raises."""
@@ -52,7 +58,8 @@ class Rehearsal:
         context = engine.spark.sparkContext
         context.setJobGroup(name, f"dry run of plan version {resolved.plan.version}", interruptOnCancel=True)
         try:
-            with limited(engine.settings.cut_deadline, "the dry run", lambda: context.cancelJobGroup(name)):
+            self._limit = Limit(engine.settings.cut_deadline, "the dry run", lambda: context.cancelJobGroup(name))
+            with self._limit:
                 rows, note = self._sample()
                 feeds = grown(engine.feeds, resolved.plan, {}, heartbeat=False)
                 batch = self._frame(rows, engine.batch_schema(feeds))
@@ -61,6 +68,7 @@ class Rehearsal:
                 Attempt(resolved, batch, 0, name, storage, tags(feeds), keyed, ignore).without_sinks()
                 return Tried(rows.num_rows if rows is not None else 0, note)
         finally:
+            self._limit = None
             storage.delete("")
 
     def _sample(self) -> tuple[pa.Table | None, str]:
@@ -91,7 +99,7 @@ class Rehearsal:
 
     def _keyed_run(self, resolved: Resolved, id: str, name: str, storage: Storage) -> KeyedRun:
         engine = self._engine
-        clock = engine.last.clock if engine.last is not None else engine.clock()
+        clock = engine.last.clock if engine.last is not None else engine.clock.reading()
         head = Head(name, id, storage.root, "", -1, (None,) * engine.groups, throw_away=True)
         routing = Routing.even(engine.groups, engine.slots(id, resolved))
         return KeyedRun(head, Epoch(0, clock, name, None), routing, combine=False, markers=True)

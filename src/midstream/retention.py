@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
-from midstream.journal import Commit, OperatorState
+from midstream.journal import NEVER, Commit, OperatorState
 
 MAX_AGE = 64  # epochs after which a changed group is snapshotted, however little it changed
 _SMALL = 64 << 10
@@ -42,6 +42,41 @@ def changed_since_snapshot(state: OperatorState) -> list[int]:
     ]
 
 
+def gaps(commits: Sequence[Commit]) -> list[str]:
+    """Say what is wrong with the records of a checkpoint, given in order; nothing: they are one history.
+
+    Each record names its parent by its id. The state of a group is what its newest snapshot and every change after it
+    make, so all records that lead from the one to the other must be there.
+    """
+    known = {commit.epoch: commit for commit in commits}
+    strangers = [e for e, commit in known.items() if e - 1 in known and commit.parent != known[e - 1].id]
+    return [f"the record of epoch {epoch} is missing" for epoch in sorted(_absent(commits))] + [
+        f"the record of epoch {epoch} does not follow that of epoch {epoch - 1}" for epoch in strangers
+    ]
+
+
+def _absent(commits: Sequence[Commit]) -> set[int]:
+    """Find the epochs without a record in which a group has changed since the snapshot that the newest record names."""
+    before = {  # {(epoch, operator, group): epoch of the change before}
+        (commit.epoch, operator, group): earlier
+        for commit in commits
+        for operator, state in commit.operators.items()
+        for log in state.logs
+        for group, _, earlier in log.groups
+    }
+    absent = set()
+    for operator, state in commits[-1].operators.items() if commits else ():
+        for group in changed_since_snapshot(state):
+            snapshot, change = state.snapshots[group] if state.snapshots else None, state.changed[group]
+            at = change[0] if change is not None else NEVER
+            while at > (snapshot.epoch if snapshot is not None else NEVER):
+                if (at, operator, group) not in before:
+                    absent.add(at)
+                    break
+                at = before[at, operator, group]
+    return absent
+
+
 def needed(commits: Iterable[Commit]) -> list[tuple[int, int]]:
     """Tell which epochs' records and logs must stay so that commits can be restored, as ranges (first, last) in order.
 
@@ -55,7 +90,7 @@ def needed(commits: Iterable[Commit]) -> list[tuple[int, int]]:
             if changed is not None:
                 snapshot = state.snapshots[group] if state.snapshots else None
                 if snapshot is None or snapshot.commit != changed[1]:
-                    ranges.add((snapshot.epoch if snapshot is not None else 0, changed[0]))
+                    ranges.add((snapshot.epoch if snapshot is not None else state.born, changed[0]))
     merged: list[tuple[int, int]] = []
     for first, last in sorted(ranges):
         if merged and first <= merged[-1][1] + 1:

@@ -25,6 +25,10 @@ PLAIN_FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystem
 # minutes, for stores that show a new file late. It lists them all in every epoch: of a thousand epochs, in 35 ms.
 FILES_KEPT = "spark.sql.streaming.fileSource.log.cleanupDelay"
 
+# Lets `availableNow` work over a source that cannot do it by itself, such as the heartbeat: without it Spark runs one
+# batch, whatever the limits of the other sources are.
+AVAILABLE_NOW = "spark.sql.streaming.triggerAvailableNowWrapper.enabled"
+
 QUICK_LOGS: dict[str, Any] = {FILE_MANAGER: PLAIN_FILES, FILES_KEPT: "0ms"}
 
 

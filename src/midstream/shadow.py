@@ -19,7 +19,7 @@ from midstream import changes, code
 from midstream import plan as p
 from midstream import storage as layout
 from midstream.changes import Change
-from midstream.deadline import limited
+from midstream.deadline import Limit
 from midstream.engine import Engine
 from midstream.errors import JobError, PlanError
 from midstream.events import ignore
@@ -69,6 +69,7 @@ class Shadow:
     """
 
     def __init__(self, engine: Engine, steps: Sequence[Change], submit: Callable[[], Modification]) -> None:
+        engine.threads.refuse("shadow()")
         self._engine, self._submit, self._steps = engine, submit, steps
         self._name = f"{layout.SHADOW}/{os.urandom(6).hex()}"
         self._storage = Storage(engine.journal.storage.path(self._name))
@@ -91,21 +92,35 @@ class Shadow:
         return dict(self._found)
 
     def promote(self) -> Modification:
-        """End the shadow and make its changes a modification of the job, whose own state goes on: `wait()` for it."""
+        """End the shadow and make its changes a modification of the job, whose own state goes on: `wait()` for it.
+
+        Raises if the job has been modified since the shadow began: what was compared is not what it would become.
+        """
         self.discard()
+        if self._engine.resolved.plan.version != self._base:
+            raise JobError(f"{self._overtaken()}; nothing was promoted")
         return self._submit()
 
     def discard(self) -> None:
         """End the shadow and delete what it has; does nothing if it has ended."""
+        self._engine.threads.refuse("discard()")
+        self.close()
+
+    def close(self) -> None:
+        """End the shadow with the job."""
         with self._engine.lock:  # not in the middle of an epoch
             self._end()
 
     def follow(self, batch: DataFrame, intent: Intent, offsets: tuple[str, ...], *, final: bool) -> None:
         """Run an epoch that the job has committed, and compare; whatever goes wrong ends the shadow, not the job."""
         engine, twin = self._engine, self._twin
+        if engine.resolved.plan.version != self._base:
+            self.error = self._overtaken()
+            self._end()
+            return
         twin.feeds = engine.feeds
         try:
-            with limited(engine.settings.cut_deadline, "the shadow", engine.cancel):
+            with Limit(engine.settings.cut_deadline, "the shadow", engine.cancel):
                 twin.run(batch, msgspec.structs.replace(intent, version=twin.resolved.plan.version), offsets, final)
                 self._compare(batch.sparkSession, intent.epoch)
             self.epochs += 1
@@ -122,8 +137,9 @@ class Shadow:
         engine = self._engine
         with engine.lock:  # between two epochs
             running = engine.resolved
+            self._base = running.plan.version
             new = changes.versioned(changes.changed(running.plan, self._steps), running.plan.version + 1)
-            states = engine.last.operators if engine.last is not None else {}
+            states = engine.states
         resolved = validated(engine.spark, running, new, states)
         if new.tuning != running.plan.tuning or new.of(p.Source) != running.plan.of(p.Source):
             raise PlanError("a shadow sees the epochs of the job: it cannot tune them, nor add or remove a source")
@@ -141,9 +157,17 @@ class Shadow:
             listener=ignore,
         )
 
+    def _overtaken(self) -> str:
+        return (
+            f"the job was modified since the shadow began (plan version {self._base} became "
+            f"{self._engine.resolved.plan.version}), so the shadow shows another job; begin a new one with job.shadow"
+        )
+
     def _begin(self) -> None:
         """Take the state of the job between two epochs, and see every epoch from there on."""
         with self._engine.lock:
+            if self._engine.resolved.plan.version != self._base:
+                raise JobError(self._overtaken())
             if self._engine.follower is not None:
                 raise JobError("the job has a shadow already; promote or discard that one first")
             self._engine.follower = self

@@ -25,8 +25,9 @@ from midstream.garbage import seldom_looked_for
 from midstream.routing import Routing
 from midstream.state.backlog import Deferred, read_rows, write_rows
 from midstream.state.budget import Budget
-from midstream.state.cache import Cache, Head
+from midstream.state.cache import Cache
 from midstream.state.changelog import LogWriter, Report
+from midstream.state.history import Head
 from midstream.state.keys import KeyCodec
 from midstream.storage import Storage
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import getpass
 import os
+import stat
 import sys
 import tempfile
-import time
 import uuid
 from collections.abc import Callable
 from os import PathLike
@@ -17,19 +17,22 @@ import msgspec
 
 from midstream import code
 from midstream import plan as p
+from midstream.clock import EpochClock
 from midstream.durations import Duration, micros
-from midstream.engine import Engine, Settings
+from midstream.engine import Engine
 from midstream.errors import CheckpointError, MidstreamError, PlanError
 from midstream.events import Event, ignore
 from midstream.flow import Flow
 from midstream.java import require_java
 from midstream.job import Job
-from midstream.journal import Journal, Lease
+from midstream.journal import Journal
+from midstream.lease import Lease
 from midstream.plan import Plan
 from midstream.relocation import rebalance
 from midstream.resolve import Resolved, resolve
+from midstream.restoring import restore_savepoint
 from midstream.routing import DEFAULT_GROUPS, MAX_GROUPS
-from midstream.savepoint import restore_savepoint
+from midstream.settings import Settings
 from midstream.state.location import discard_other_boots
 from midstream.storage import Storage
 from midstream.succession import check_partitioning, check_state_fits, difference, inheriting, with_sinks_of
@@ -58,6 +61,8 @@ def start(
     store_bytes_per_second: int = 0,
     on_join: str = "ignore",
     cut_deadline: Duration = "60 seconds",
+    publish_tries: int = 5,
+    on_lost_output: str = "fail",
     clock: Callable[[], int] | None = None,
     listener: Callable[[Event], None] | None = None,
 ) -> Job:
@@ -87,13 +92,20 @@ def start(
         on_join: what an executor gets that joins a running job: "ignore": nothing until it is asked for; "rebalance":
             its share, with `ms.rebalance()`, once Python is started on it.
         cut_deadline: how long a dry run, and the first epoch under a new plan, may take before it is given up.
-        clock: gives microseconds since 1970; the wall clock by default.
+        publish_tries: how often a sink is asked to publish an epoch, with growing pauses, before the job stops.
+        on_lost_output: what to do if a sink has lost rows that were published to it: "fail", or "accept" to go on
+            without them.
+        clock: gives microseconds since 1970; the wall clock by default, whose jumps are followed after a minute only.
         listener: called with every event of `midstream.events`, in the thread of the epoch.
     """
     if on_drift not in ("fail", "keep", "apply"):
         raise PlanError(f"on_drift is 'fail', 'keep' or 'apply', not {on_drift!r}")
     if on_join not in ("ignore", "rebalance"):
         raise PlanError(f"on_join is 'ignore' or 'rebalance', not {on_join!r}")
+    if on_lost_output not in ("fail", "accept"):
+        raise PlanError(f"on_lost_output is 'fail' or 'accept', not {on_lost_output!r}")
+    if publish_tries < 1:
+        raise PlanError(f"publish_tries must be 1 or more, not {publish_tries}")
     if standbys < 0:
         raise PlanError(f"standbys must be 0 or more, not {standbys}")
     require_java()
@@ -149,9 +161,12 @@ def start(
                 prefetch_time=micros(prefetch_time),
                 standbys=standbys,
                 cut_deadline=micros(cut_deadline) / 1e6,
+                publish_tries=publish_tries,
+                accept_lost_output=on_lost_output == "accept",
             ),
-            clock=clock or _wall_clock,
+            clock=EpochClock() if clock is None else EpochClock(clock, None),
             listener=listener or ignore,
+            guard=lease.check,
         )
         engine.recover()
         engine.settle()
@@ -222,8 +237,14 @@ def _is_fed(old: Plan, script: Plan) -> bool:
 
 
 def _default_cache() -> str:
-    return os.path.join(tempfile.gettempdir(), f"midstream-{getpass.getuser()}")
-
-
-def _wall_clock() -> int:
-    return time.time_ns() // 1000
+    """Return a directory that only this user can write to: state is read from there."""
+    directory = os.path.join(tempfile.gettempdir(), f"midstream-{getpass.getuser()}")
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(directory, mode=0o700)
+    found = os.lstat(directory)
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
+        raise PlanError(
+            f"{directory}, where state is cached by default, belongs to another user or can be written to by others: "
+            "they could exchange the state. Remove it, or give the job a directory of its own: start(cache=...)"
+        )
+    return directory

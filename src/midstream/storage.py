@@ -208,6 +208,8 @@ JOURNAL = "journal"
 COMMITS = "commits"
 SPOOL = "spool"
 FEEDS = "feeds.json"
+FORGOTTEN = "forgotten.json"
+PUBLISHED = "published.json"
 MODIFICATIONS = "modifications"
 REHEARSAL = "rehearsal"
 SHADOW = "shadow"
@@ -239,24 +241,34 @@ def epoch_of(name: str) -> int:
     return int(name.split(".")[0])
 
 
-def state_directory(operator: str) -> str:
-    """The directory of everything that an operator has stored."""
-    return f"{STATE}/{operator}"
+def home_of(operator: str, born: int) -> str:
+    """Return where an operator keeps its state, below `STATE`: an id that is forgotten and used again gets another.
+
+    Args:
+        operator: its id.
+        born: the first epoch that had it.
+    """
+    return f"{operator}/{born:012}"
 
 
-def log_directory(operator: str, epoch: int, run: str = "") -> str:
-    """The directory of the change logs that one run of an epoch wrote."""
-    return f"{STATE}/{operator}/log/{epoch:012}" + (f"/{run}" if run else "")
+def state_directory(home: str) -> str:
+    """Return the directory of everything that an operator has stored."""
+    return f"{STATE}/{home}"
 
 
-def backlog_directory(operator: str, epoch: int | None = None, run: str = "") -> str:
-    """The directory of the rows that one run of an epoch has put aside."""
-    return f"{STATE}/{operator}/backlog" + (f"/{epoch:012}/{run}" if epoch is not None else "")
+def log_directory(home: str, epoch: int, run: str = "") -> str:
+    """Return the directory of the change logs that one run of an epoch wrote."""
+    return f"{STATE}/{home}/log/{epoch:012}" + (f"/{run}" if run else "")
 
 
-def snapshot_directory(operator: str, group: int | None = None) -> str:
-    """The directory of a group's snapshots."""
-    return f"{STATE}/{operator}/snapshot" + (f"/{group:06}" if group is not None else "")
+def backlog_directory(home: str, epoch: int | None = None, run: str = "") -> str:
+    """Return the directory of the rows that one run of an epoch has put aside."""
+    return f"{STATE}/{home}/backlog" + (f"/{epoch:012}/{run}" if epoch is not None else "")
+
+
+def snapshot_directory(home: str, group: int | None = None) -> str:
+    """Return the directory of a group's snapshots."""
+    return f"{STATE}/{home}/snapshot" + (f"/{group:06}" if group is not None else "")
 
 
 def spool_directory(sink: str, epoch: int, run: str = "") -> str:

@@ -6,7 +6,7 @@ All of it is worked out from commit records and the journalled clock, so a repet
 from __future__ import annotations
 
 from midstream import plan as p
-from midstream.aggregates import quote
+from midstream.aggregates import event_time
 from midstream.journal import Commit, OperatorState
 from midstream.regimes import Regime, succeeded
 from midstream.resolve import Resolved
@@ -18,7 +18,7 @@ def observed(operator: p.Watermark, clock: int) -> str:
 
     A punctuation says that nothing before it follows, so it counts as if the delay had passed already.
     """
-    time = f"unix_micros({quote(operator.column)})"
+    time = event_time(operator.column)
     counted = time
     if operator.punctuation:
         counted = f"greatest({time}, if({operator.punctuation}, {time} + {operator.delay}L, null))"

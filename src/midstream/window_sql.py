@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from midstream import plan as p
-from midstream.aggregates import quote
+from midstream.aggregates import event_time, quote
 from midstream.regimes import FOR_EVER, Regime, pane_sql
 from midstream.resolve import LATE_REASON, Resolved
 from midstream.watermarks import ahead, varying
@@ -72,7 +72,9 @@ class WindowSql:
         windows = p.windows_late_for(self.resolved.plan, late)
         time, limit = self._time(windows), ahead(self.resolved, late.of, self.clock)
         too_far = f"when {time} > {varying(limit, time)} then 'too far ahead' " if limit is not None else ""
-        reason = f"case when {time} is null then 'no event time' {too_far}else 'late' end"
+        is_null, is_odd = f"{quote(self._column(windows))} is null", f"{time} is null"
+        known = f"when {is_null} then 'no event time' when {is_odd} then 'outside the years 1 to 9999'"
+        reason = f"case {known} {too_far}else 'late' end"
         if isinstance(windows, p.Spread):
             condition = f"not {self.is_taken(windows)}"
         else:
@@ -95,7 +97,10 @@ class WindowSql:
         return found
 
     def _time(self, windows: p.Window | p.Spread) -> str:
-        return f"unix_micros({quote(str(self.resolved.event_times[windows.inputs[0]]))})"
+        return event_time(self._column(windows))
+
+    def _column(self, windows: p.Window | p.Spread) -> str:
+        return str(self.resolved.event_times[windows.inputs[0]])
 
     def _passed(self, windows: p.Window | p.Spread) -> int | None:
         """Up to where windows take no more rows."""

@@ -16,6 +16,7 @@ from midstream.errors import PlanError
 
 BOUNDS = ("window_start", "window_end")  # the columns that say where a window begins and ends
 LONG_AGO = -(1 << 62)  # before all rows
+FIRST_TIME = -62_135_596_800_000_000  # 0001-01-01
 END_OF_TIME = 253_402_300_799_000_000  # the watermark after the end of the input: 9999-12-31
 
 

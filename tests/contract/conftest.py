@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import secrets
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -34,7 +36,7 @@ class Engine:
         return self.spark.createDataFrame(list(rows), schema).coalesce(partitions)
 
     def stage(self, epoch: int, rows: Sequence[tuple[Any, ...]], schema: str = "id long, text string") -> Staged:
-        staged = self.sink.stage(self.frame(rows, schema), self.staging(epoch))
+        staged = committed(self.sink.stage(self.frame(rows, schema), self.staging(epoch)))
         return msgspec.json.decode(msgspec.json.encode(staged), type=Staged)
 
     def publish(self, staged: Staged) -> None:
@@ -44,6 +46,11 @@ class Engine:
         """Go on with what a new process would load from the journal."""
         self.sink = cloudpickle.loads(cloudpickle.dumps(self.sink))
         self.sink.open(self.spark, "out", self.job)
+
+
+def committed(staged: Staged) -> Staged:
+    """What a commit record says of staged rows."""
+    return dataclasses.replace(staged, commit=f"{secrets.randbits(63):016x}")
 
 
 @pytest.fixture

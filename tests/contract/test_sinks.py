@@ -6,6 +6,7 @@ import csv
 import datetime as dt
 import glob
 import json
+import shutil
 import uuid
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -22,7 +23,11 @@ from psycopg.sql import SQL, Identifier
 from pyspark.sql import DataFrame
 
 from midstream import sinks
+from midstream.delivery import Delivered
 from midstream.sinks import Sink
+from midstream.sinks.base import LostRowsError, OtherHistoryError
+from midstream.sinks.memory import Memory
+from tests.contract.conftest import committed
 
 if TYPE_CHECKING:
     from tests.contract.conftest import Engine
@@ -254,14 +259,60 @@ class TestContract:
         engine.publish(engine.stage(1, [TWO]))
         assert target.visible() == target.expected(ONE, TWO, THREE)
 
-    def test_an_older_epoch_published_again_changes_nothing(self, engine: Engine, target: Target) -> None:
+    def test_an_older_epoch_published_again_is_refused_where_the_sink_remembers(
+        self, engine: Engine, target: Target
+    ) -> None:
         epochs = [engine.stage(epoch, [row]) for epoch, row in enumerate([ONE, TWO, THREE])]
         for staged in epochs:
             engine.publish(staged)
-        engine.publish(epochs[0])
-        engine.crash()
-        engine.publish(epochs[1])
+        if engine.sink.remembers:  # the engine publishes nothing again but the newest: the checkpoint is another
+            for staged in epochs[:2]:
+                with pytest.raises(OtherHistoryError, match=rf"epoch {staged.epoch} .*has epoch 2 of commit"):
+                    engine.publish(staged)
+                engine.crash()
         assert target.visible() == target.expected(ONE, TWO, THREE)
+
+    def test_the_same_epoch_of_another_commit_is_refused_where_the_sink_remembers(
+        self, engine: Engine, target: Target
+    ) -> None:
+        before, now = engine.stage(0, [ONE]), engine.stage(0, [TWO])
+        engine.publish(before)
+        if engine.sink.remembers or isinstance(engine.sink, Memory):
+            for _ in range(2):
+                with pytest.raises(OtherHistoryError, match=f"{now.commit}.* has epoch 0 of commit {before.commit}"):
+                    engine.publish(now)
+                engine.crash()
+            assert target.visible() == target.expected(ONE)
+
+    def test_a_sink_that_remembers_knows_its_newest_epoch(self, engine: Engine) -> None:
+        if not engine.sink.remembers:
+            return
+        assert engine.sink.published("out", engine.job) is None
+        for epoch in (3, 7):
+            staged = engine.stage(epoch, [ONE])
+            assert engine.sink.published("out", engine.job) != Delivered(epoch, staged.commit)
+            engine.publish(staged)
+            assert engine.sink.published("out", engine.job) == Delivered(epoch, staged.commit)
+        engine.crash()
+        assert engine.sink.published("out", engine.job) == Delivered(7, staged.commit)
+        assert engine.sink.published("out", "another job") in (None, Delivered(7, staged.commit))
+
+    def test_rows_that_vanish_before_they_are_published_are_missed(self, engine: Engine, target: Target) -> None:
+        engine.publish(engine.stage(0, [ONE]))
+        for whole in (False, True):
+            staged = engine.stage(1, [(id, "x") for id in range(20)])
+            if not staged.files:
+                return
+            if whole:
+                shutil.rmtree(staged.location)
+            else:
+                (Path(staged.location) / staged.files[0]).unlink()
+            for _ in range(2):
+                with pytest.raises(LostRowsError, match=r"rows of epoch 1 .*part-.* is gone"):
+                    engine.publish(staged)
+                if not isinstance(engine.sink, Memory):  # which ends with its process
+                    engine.crash()
+            assert target.visible() == target.expected(ONE)
 
     def test_an_epoch_without_rows_shows_nothing(self, engine: Engine, target: Target) -> None:
         empty = engine.stage(0, [])
@@ -276,7 +327,7 @@ class TestContract:
 
     def test_a_partition_without_rows_does_no_harm(self, engine: Engine, target: Target) -> None:
         half_empty = engine.frame([]).union(engine.frame([ONE]))
-        staged = engine.sink.stage(half_empty, engine.staging(0))
+        staged = committed(engine.sink.stage(half_empty, engine.staging(0)))
         assert len(staged.files) == target.keeps_rows
         engine.publish(staged)
         assert target.visible() == target.expected(ONE)
@@ -293,9 +344,10 @@ class TestContract:
         assert len(left) == len(list(target.directory.rglob("part-*")))
         assert not list(tmp_path.rglob("*_temporary*"))
         assert not list(target.directory.glob("table/.midstream/out/*"))
-        engine.publish(staged)  # a crash after clean, before Spark's commit
-        engine.crash()
-        engine.publish(staged)
+        if engine.sink.remembers:  # a crash after clean, before Spark's commit; of others the journal knows
+            engine.publish(staged)
+            engine.crash()
+            engine.publish(staged)
         assert target.visible() == target.expected(ONE)
 
     def test_a_crash_in_the_middle_of_clean_does_no_harm(self, engine: Engine, target: Target) -> None:
@@ -303,10 +355,10 @@ class TestContract:
         engine.publish(staged)
         shown = target.visible()
         if staged.files and Path(staged.location).exists():
-            (Path(staged.location) / "_cleaned").touch()
             (Path(staged.location) / staged.files[0]).unlink()
         engine.crash()
-        engine.publish(staged)
+        if engine.sink.remembers:
+            engine.publish(staged)
         engine.sink.clean(staged)
         assert target.visible() == shown
         assert not Path(staged.location).exists() or not staged.files

@@ -54,7 +54,7 @@ def test_rows_and_state_are_those_of_the_old_plan_before_the_cut_and_of_the_new_
     assert cut.epoch in cuts(kind, at)
     tried = 0 if kind in SAME else len(rows(at - 1)) + (len(EXTRA[0]) if kind == "remove source" else 0)
     assert run.modification.rehearsed == tried
-    assert cut.offsets[0] == f'{{"logOffset":{min(cut.epoch, EPOCHS) - 1}}}'
+    assert cut.offsets["rows"] == f'{{"logOffset":{min(cut.epoch, EPOCHS) - 1}}}'
     files = files_read(str(tmp_path)) if kind == "add source" else EPOCHS  # the query is exchanged: see there
     assert outcome(spark, str(tmp_path), job) == expected(kind, cut.epoch, files)
     assert job.plan.version == 2

@@ -15,15 +15,17 @@ from hypothesis import strategies as st
 from midstream.housekeeping import Housekeeping
 from midstream.journal import Commit, Journal, LogRef, OperatorState, SnapshotRef
 from midstream.plan import StateField
+from midstream.records import epoch_of
 from midstream.state import forms
-from midstream.state.cache import Cache, Head, logs_of
+from midstream.state.cache import Cache
 from midstream.state.changelog import LogWriter, Report
 from midstream.state.checksum import checksum_of
+from midstream.state.history import Head, logs_of
 from midstream.state.keys import KeyCodec
 from midstream.state.lmdb_store import LmdbStore, close_environment
 from midstream.state.portable import PortableFunction
 from midstream.state.store import FIRST, LAST, GroupStore, Version
-from midstream.storage import Storage, commit_file, log_directory, snapshot_directory
+from midstream.storage import Storage, commit_file, home_of, log_directory, snapshot_directory
 from tests.edits import Edits
 
 OPERATOR = "sums"
@@ -142,7 +144,7 @@ class Driver:
                 taken = cache.snapshot(group)
                 if taken is not None:
                     report.snapshots.append((group, *msgspec.structs.astuple(taken[1])))
-            path = log.write(self.storage, log_directory(OPERATOR, number, run), report)
+            path = log.write(self.storage, log_directory(home_of(OPERATOR, 0), number, run), report)
             found.append((path, report))
         return found
 
@@ -154,7 +156,8 @@ class Driver:
         logs = []
         for path, report in found:
             if report.groups:
-                logs.append(LogRef(report.slot, path, 0, tuple(report.groups)))
+                links = tuple((group, changes, epoch_of(changed[group])) for group, changes in report.groups)
+                logs.append(LogRef(report.slot, path, 0, links))
             for group, _ in report.groups:
                 changed[group] = (epoch, id)
             for group, *reference in report.snapshots:
@@ -199,7 +202,7 @@ def through_a_savepoint(driver: Driver, scratch: str, checkpoint: str, groups: i
             LmdbStore(raw).snapshot(local)
             close_environment(raw)
             checksum, size = checksum_of(local)
-            path = f"{snapshot_directory(OPERATOR, group)}/{version.epoch:012}-{os.urandom(4).hex()}.mdb"
+            path = f"{snapshot_directory(home_of(OPERATOR, 0), group)}/{version.epoch:012}-{os.urandom(4).hex()}.mdb"
             Storage(checkpoint).upload(local, path)
             changed[group] = (version.epoch, version.commit)
             snapshots[group] = SnapshotRef(version.epoch, version.commit, path, size, checksum)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -19,7 +20,7 @@ from midstream.state.location import boot_id, discard_other_boots
 from midstream.state.store import Version
 from midstream.storage import commit_file, log_directory
 from tests.edits import Edits
-from tests.histories import GROUPS, History, contents
+from tests.histories import GROUPS, HOME, History, contents
 
 
 @pytest.fixture
@@ -159,7 +160,7 @@ def test_what_was_written_but_not_committed_is_not_read(history: History):
     history.epoch({0: {A: b"1"}})
     log = LogWriter()
     log.add(0, [A], [b"never"])
-    log.write(history.storage, log_directory("sums", 1, "failed"), Report(operator="sums", slot=0))
+    log.write(history.storage, log_directory(HOME, 1, "failed"), Report(operator="sums", slot=0))
     history.epoch({0: {B: b"2"}})
     for host in ("host", "new host"):
         assert contents(history.cache(host).bring(0)) == {A: b"1", B: b"2"}
@@ -360,3 +361,37 @@ def test_a_copy_of_another_job_is_restored(history: History):
     LmdbStore(path).apply([Edits({B: b"other"})], Version("another job", 0, commit.id))
     os.symlink("0.other.mdb", os.path.join(cache.directory, "0.current"))
     assert contents(cache.bring(0)) == {A: b"1"}
+
+
+# --- damage that must not be read over --------------------------------------------------------------------------------
+
+
+def test_a_record_that_vanishes_is_missed_and_not_skipped(history: History):
+    for number in range(4):
+        history.epoch({0: {b"\1%d" % number: b"x"}})
+    history.storage.delete(commit_file(1))
+    with pytest.raises(StateError, match=r"its history in .* is not complete"):
+        history.cache("new host", recent=0).bring(0)
+
+
+def test_a_snapshot_is_verified_before_it_is_read_in_place(history: History):
+    history.epoch({0: {A: b"1" * 5000}})
+    history.epoch({}, snapshots=(0,))
+    file = Path(history.storage.path(history.snapshot_of(0).path))
+    whole = file.read_bytes()
+    for bit in range(0, len(whole) * 8, 4001):
+        flipped = bytearray(whole)
+        flipped[bit // 8] ^= 1 << bit % 8
+        file.write_bytes(flipped)
+        with pytest.raises(StateError, match=r"the snapshot .* is missing or damaged \(its checksum does not match\)"):
+            history.cache(f"host {bit}", in_place=True).bring(0)
+    file.write_bytes(whole)
+    assert contents(history.cache("host", in_place=True).bring(0)) == {A: b"1" * 5000}
+
+
+def test_a_copy_of_an_operator_that_was_forgotten_is_not_taken_for_one_of_its_successor(history: History):
+    history.epoch({0: {A: b"old"}})
+    cache = history.cache()
+    assert contents(cache.bring(0)) == {A: b"old"}
+    head = replace(cache.head, born=1, changed=(None,) * GROUPS)
+    assert contents(Cache(head).bring(0)) == {}

@@ -24,8 +24,8 @@ from midstream.functions import state_fields
 from midstream.plan import StateField
 from midstream.routing import Routing
 from midstream.slot import Epoch, Work
-from midstream.state.cache import Head
 from midstream.state.forms import Stage, form_of
+from midstream.state.history import Head
 from midstream.state.keyed import GroupState
 from midstream.state.keys import KeyCodec
 from midstream.state.memory import MemoryStore

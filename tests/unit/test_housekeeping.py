@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from midstream.errors import CheckpointError
 from midstream.housekeeping import Housekeeping
 from midstream.journal import Journal
 from midstream.state.changelog import LogWriter, Report
-from midstream.storage import log_directory
-from tests.histories import GROUPS, Changes, History, contents
+from midstream.storage import commit_file, home_of, log_directory
+from tests.histories import GROUPS, HOME, Changes, History, contents
 
 A, B = b"\1a", b"\1b"
 
@@ -39,11 +41,11 @@ class Kept(History):
         return [int(name.split(".")[0]) for name in self.storage.list("commits")]
 
     def logs(self) -> list[int]:
-        names = self.storage.list("state/sums/log")
-        return [int(name) for name in names if self.storage.list(f"state/sums/log/{name}/run")]
+        names = self.storage.list(f"state/{HOME}/log")
+        return [int(name) for name in names if self.storage.list(f"state/{HOME}/log/{name}/run")]
 
     def snapshots(self, group: int) -> list[str]:
-        return self.storage.list(f"state/sums/snapshot/{group:06}")
+        return self.storage.list(f"state/{HOME}/snapshot/{group:06}")
 
     def check_every_kept_epoch(self) -> None:
         newest = len(self.commits) - 1
@@ -123,8 +125,8 @@ def test_after_a_restart_what_no_record_names_is_deleted_and_nothing_else(tmp_pa
     history.run({0: {A: b"1"}}, (0,))
     log = LogWriter()
     log.add(0, [A], [b"never"])
-    failed = log.write(history.storage, log_directory("sums", 1, "failed"), Report(operator="sums", slot=0))
-    unfinished = log.write(history.storage, log_directory("sums", 2, "run"), Report(operator="sums", slot=0))
+    failed = log.write(history.storage, log_directory(HOME, 1, "failed"), Report(operator="sums", slot=0))
+    unfinished = log.write(history.storage, log_directory(HOME, 2, "run"), Report(operator="sums", slot=0))
     orphan = history.cache().snapshot(0)
     assert orphan is not None
     named = [history.log_of(0), history.log_of(1), Path(history.storage.path(history.snapshot_of(0).path))]
@@ -132,6 +134,52 @@ def test_after_a_restart_what_no_record_names_is_deleted_and_nothing_else(tmp_pa
     assert [history.storage.exists(path) for path in (failed, unfinished, orphan[1].path)] == [False, False, False]
     assert [path.exists() for path in named] == [True, True, True]
     history.check_every_kept_epoch()
+
+
+def tree(history: Kept) -> list[str]:
+    root = Path(history.storage.root)
+    return sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize("epoch", [0, 1, 2])
+def test_a_record_that_a_group_needs_is_missed_before_anything_is_deleted(tmp_path: Path, epoch: int):
+    history = Kept(tmp_path, keep=5)
+    for number in range(4):
+        history.run({0: {b"\1%d" % number: b"x"}})
+    history.storage.delete(commit_file(epoch))
+    before = tree(history)
+    with pytest.raises(CheckpointError, match=f"not whole: the record of epoch {epoch} is missing.*from a copy"):
+        history.restart()
+    assert tree(history) == before
+
+
+def test_a_record_of_another_history_is_refused(tmp_path: Path):
+    history = Kept(tmp_path, keep=5)
+    for number in range(3):
+        history.run({0: {A: b"%d" % number}})
+    Journal(history.storage).write_commit(msgspec.structs.replace(history.commits[1], id="another"))
+    with pytest.raises(CheckpointError, match="epoch 2 does not follow that of epoch 1"):
+        history.restart()
+
+
+def test_a_record_that_no_group_needs_may_be_gone(tmp_path: Path):
+    history = Kept(tmp_path, keep=5)
+    history.run({0: {A: b"0"}})
+    history.run({0: {A: b"1"}})
+    history.run({}, (0,))
+    history.storage.delete(commit_file(0))
+    history.restart()
+    assert contents(history.cache("new", recent=0).bring(0)) == {A: b"1"}
+
+
+def test_what_operators_left_that_are_forgotten_is_deleted_after_a_restart(tmp_path: Path):
+    history = Kept(tmp_path, keep=5)
+    history.run({0: {A: b"0"}})
+    for home in (home_of("sums", 7), home_of("gone", 0)):
+        history.storage.write(f"{log_directory(home, 8, 'run')}/x.arrow", b"")
+    history.restart()
+    assert history.storage.list("state/sums") == ["000000000000"]
+    assert history.storage.list("state/gone") == []
 
 
 def test_nothing_is_deleted_while_a_savepoint_reads(tmp_path: Path):

@@ -25,8 +25,8 @@ from midstream.join_rules import BoundedJoin, Join, UnboundedJoin
 from midstream.join_task import JoinTask
 from midstream.routing import Routing
 from midstream.slot import Epoch, Work
-from midstream.state.cache import Head
 from midstream.state.forms import Stage
+from midstream.state.history import Head
 from midstream.state.memory import MemoryStore
 from midstream.state.store import FIRST, LAST, Version
 from tests.edits import Edits

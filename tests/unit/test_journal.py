@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,11 +13,22 @@ from pathlib import Path
 import pytest
 
 from midstream.errors import CheckpointError
-from midstream.journal import FORMAT, Commit, Identity, Intent, Journal, Lease, LogRef, OperatorState, SnapshotRef
-from midstream.modification import Phase, Record
+from midstream.feeds import Feed
+from midstream.journal import FORMAT, Commit, Identity, Intent, Journal, LogRef, OperatorState, SnapshotRef
+from midstream.lease import Lease
+from midstream.modification import Cut, Phase, Record
 from midstream.plan import Plan, Source
 from midstream.sinks.base import Staged
-from midstream.storage import Storage, commit_file, journal_file, plan_file
+from midstream.storage import (
+    FEEDS,
+    FORGOTTEN,
+    IDENTITY,
+    Storage,
+    commit_file,
+    journal_file,
+    modification_file,
+    plan_file,
+)
 
 
 @pytest.fixture
@@ -27,7 +39,7 @@ def journal(tmp_path: Path) -> Journal:
 
 def commit(epoch: int, id: str = "") -> Commit:
     state = OperatorState(
-        logs=(LogRef(0, "state/sums/log/x.arrow", 12, ((3, 2), (5, 1))),),
+        logs=(LogRef(0, "state/sums/log/x.arrow", 12, ((3, 2, -1), (5, 1, 4))),),
         changed=(None, (epoch, "c"), None),
         snapshots=(None, SnapshotRef(1, "b", "state/sums/snapshot/x.mdb", 4096, 123), None),
         deadlines={1: (5, None), 2: (None, -7)},
@@ -49,6 +61,9 @@ def commit(epoch: int, id: str = "") -> Commit:
 
 def intent(epoch: int) -> Intent:
     return Intent(epoch=epoch, version=2, clock=5, seed="ab")
+
+
+UNSEALED = b'{"checksum": "0", "record": {"format": 4, "job": "j", "groups": 3}}'
 
 
 def plan(version: int) -> Plan:
@@ -156,6 +171,40 @@ def test_a_damaged_record_is_refused_with_its_file(journal: Journal, text: bytes
         assert "restore it from a copy of the checkpoint" in str(refusal.value)
 
 
+def test_no_bit_of_a_record_can_be_another_one_without_being_noticed(journal: Journal):
+    journal.create("job", 64)
+    journal.write_intent(intent(7))
+    journal.write_commit(commit(7))
+    journal.write_plan(plan(1))
+    journal.write_feeds((Feed(id="in", schema="x int"), Feed(id="")))
+    journal.write_forgotten({"sums": 3})
+    journal.write_modification(Record(number=1, what="replace 'big'", cut=Cut(3, {"in": "5"})))
+    for path, read in (
+        (IDENTITY, journal.identity),
+        (commit_file(7), lambda: journal.commit(7)),
+        (journal_file(7), lambda: journal.intent(7)),
+        (plan_file(1), lambda: journal.plan(1)),
+        (FEEDS, journal.feeds),
+        (FORGOTTEN, journal.forgotten),
+        (modification_file(1), journal.modifications),
+    ):
+        text = journal.storage.read(path)
+        file = Path(journal.storage.path(path))
+        for bit in range(0, len(text) * 8, 7):
+            flipped = bytearray(text)
+            flipped[bit // 8] ^= 1 << bit % 8
+            file.write_bytes(flipped)
+            with pytest.raises(CheckpointError):
+                read()
+        file.write_bytes(text)
+        assert read() is not None
+
+
+def test_a_record_that_is_gone_is_said_to_be_missing(journal: Journal):
+    with pytest.raises(CheckpointError, match=r"commits/000000000007\.json is missing; restore it from a copy"):
+        journal.commit(7)
+
+
 @pytest.mark.parametrize("text", [None, b"", b'{"name": 1}'])
 def test_a_plan_that_cannot_be_read_is_refused_with_its_version_and_file(journal: Journal, text: bytes | None):
     if text is not None:
@@ -172,7 +221,7 @@ def test_a_checkpoint_of_an_unknown_format_is_refused(journal: Journal, format: 
         journal.identity()
 
 
-@pytest.mark.parametrize("text", [b"", b"[1]", b'{"format": 3}', b'{"format": 3, "job": 5, "groups": 3}'])
+@pytest.mark.parametrize("text", [b"", b"[1]", b'{"format": 4}', UNSEALED])
 def test_a_damaged_identity_is_refused_with_its_file(journal: Journal, text: bytes):
     journal.storage.write("midstream.json", text)
     with pytest.raises(CheckpointError, match=r"midstream\.json is damaged"):
@@ -205,7 +254,7 @@ def held_elsewhere(root: Path) -> subprocess.Popen[str]:
     """Another process that holds a checkpoint until it is told to end, or killed."""
     script = """
         import sys
-        from midstream.journal import Lease
+        from midstream.lease import Lease
         from midstream.storage import Storage
 
         lease = Lease(Storage(sys.argv[1]))
@@ -229,4 +278,20 @@ def test_a_lease_is_held_against_other_processes_and_ends_with_its_own(tmp_path:
         other.wait()
     lease = Lease(storage)
     assert f"process {os.getpid()} " in Path(storage.path("lease")).read_text()
+    lease.release()
+
+
+@pytest.mark.parametrize("what", ["deleted", "exchanged", "moved"])
+def test_a_checkpoint_that_goes_away_under_its_driver_is_noticed(tmp_path: Path, what: str):
+    storage = Storage(str(tmp_path / "checkpoint"))
+    lease = Lease(storage)
+    lease.check()
+    if what == "moved":
+        os.rename(storage.root, tmp_path / "elsewhere")
+    else:
+        shutil.rmtree(storage.root)
+    if what == "exchanged":
+        storage.write("lease", b"of another")
+    with pytest.raises(CheckpointError, match="was deleted, moved or exchanged while the job ran"):
+        lease.check()
     lease.release()

@@ -25,16 +25,22 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
             "job starting modifications handle watching query flow additions triggers joins ranking count_windows java "
             "sessions"
         ),
-        "engine attempt briefing placement places anchor shadow records reporting rehearsal validation savepoint",
+        (
+            "engine armed settings publication attempt briefing placement places anchor shadow records reporting "
+            "rehearsal validation savepoint restoring manifest saved_files"
+        ),
         (
             "dataflow resolve watermarks window_sql deadline housekeeping failures slot "
             "arrow_task aggregate_task window_panes window_task session_task function_task "
             "join_rules join_form join_kept join_task count_rules count_panes count_task"
         ),
-        "state place ddl per_epoch garbage sinks sources journal storage metrics aggregation retention",
+        (
+            "state place ddl per_epoch garbage sinks sources journal storage metrics aggregation retention lease clock "
+            "own_threads arrow_values"
+        ),
         "coordinator modification feeds",
         "operators changes building relocation planfile plan succession functions aggregates deduplication code",
-        "migration windows regimes seats standbys balance routing events errors durations",
+        "delivery migration windows regimes seats standbys balance routing events errors durations",
     )
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}  # {module: 0 is the highest}

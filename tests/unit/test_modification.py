@@ -10,10 +10,10 @@ from midstream import modification as m
 from midstream.modification import MOVES, Cut, IllegalMoveError, Phase, Record, advance, recovered
 
 EVENTS: tuple[m.Event, ...] = (
-    m.Fits(1, 2), m.Tried(), m.Kept(), m.Begun(), m.Committed(Cut(5, ())), m.Moves(), m.Done(), m.Refused("no"),
-    m.Broken("no"), m.Abandoned("no"),
+    m.Fits(1, 2), m.Tried(), m.Kept(), m.Begun(), m.Committed(Cut(5, {})), m.Moves(), m.Done(), m.Refused("no"),
+    m.Cancelled(), m.Broken("no"), m.Abandoned("no"),
 )  # fmt: skip
-GOOD = (m.Fits(1, 2), m.Tried(), m.Kept(), m.Begun(), m.Committed(Cut(5, ("9",))), m.Done())
+GOOD = (m.Fits(1, 2), m.Tried(), m.Kept(), m.Begun(), m.Committed(Cut(5, {"bids": "9"})), m.Done())
 
 
 @pytest.mark.parametrize(("phase", "event"), list(itertools.product(Phase, EVENTS)))
@@ -31,7 +31,7 @@ def test_the_good_way_leaves_version_cut_and_times() -> None:
     for event in GOOD:
         record = advance(record, event, 0.5)
     assert record.phase is Phase.COMPLETED
-    assert (record.base, record.version, record.tries, record.cut) == (1, 2, 1, Cut(5, ("9",)))
+    assert (record.base, record.version, record.tries, record.cut) == (1, 2, 1, Cut(5, {"bids": "9"}))
     assert record.durations == dict.fromkeys(("Validated", "Prepared", "Armed", "Applied", "Completed"), 0.5)
 
 
@@ -40,7 +40,7 @@ def test_groups_that_move_come_between_the_cut_and_the_end() -> None:
     for event in (*GOOD[:-1], m.Moves()):
         record = advance(record, event)
     assert record.phase is Phase.MOVING
-    assert recovered(record, 2, Cut(9, ())) == m.Done(), "the executors have ended with their driver"
+    assert recovered(record, {2: Cut(9, {})}) == m.Done(), "the executors have ended with their driver"
 
 
 def test_nothing_follows_an_end() -> None:
@@ -52,8 +52,8 @@ def test_from_every_phase_the_journal_leads_to_an_end_or_back_to_armed(ends: int
     record = Record(number=1, what="")
     for event in GOOD[:ends]:
         record = advance(record, event)
-    committed = 2 if ends >= 5 else 1
-    while (happened := recovered(record, committed, Cut(5, ()))) is not None:
+    cuts = {2: Cut(5, {})} if ends >= 5 else {1: Cut(0, {})}
+    while (happened := recovered(record, cuts)) is not None:
         record = advance(record, happened)
     assert record.phase is {0: Phase.FAILED, 1: Phase.FAILED, 2: Phase.FAILED, 3: Phase.ARMED, 4: Phase.ARMED}.get(
         ends, Phase.COMPLETED
@@ -62,11 +62,17 @@ def test_from_every_phase_the_journal_leads_to_an_end_or_back_to_armed(ends: int
 
 def test_what_was_committed_before_the_crash_is_applied() -> None:
     armed = Record(number=1, what="", phase=Phase.ARMED, version=2, tries=1)
-    assert recovered(armed, 2, Cut(7, ())) == m.Committed(Cut(7, ()))
+    cut = Cut(7, {"bids": "5"})
+    assert recovered(armed, {1: Cut(0, {}), 2: cut}) == m.Committed(cut)
+
+
+def test_what_was_committed_is_applied_however_often_it_was_begun_and_whatever_came_after() -> None:
+    armed = Record(number=1, what="", phase=Phase.ARMED, version=2, tries=2)
+    assert recovered(armed, {2: Cut(7, {}), 3: Cut(9, {})}) == m.Committed(Cut(7, {}))
 
 
 def test_code_that_kills_the_driver_twice_is_given_up() -> None:
     armed = Record(number=1, what="", phase=Phase.ARMED, version=2)
     once, twice = advance(armed, m.Begun()), advance(advance(armed, m.Begun()), m.Begun())
-    assert recovered(once, 1, Cut(7, ())) is None
-    assert isinstance(recovered(twice, 1, Cut(7, ())), m.Broken)
+    assert recovered(once, {1: Cut(7, {})}) is None
+    assert isinstance(recovered(twice, {1: Cut(7, {})}), m.Broken)

@@ -20,8 +20,8 @@ from midstream.functions import state_fields
 from midstream.plan import StateField
 from midstream.routing import Routing
 from midstream.slot import Epoch, Work
-from midstream.state.cache import Head
 from midstream.state.forms import SHARED, Stage
+from midstream.state.history import Head
 from midstream.state.memory import MemoryStore
 from midstream.state.shared import PortableShared, SharedForms, SharedState
 from midstream.state.store import FIRST, LAST, Version

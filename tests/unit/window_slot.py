@@ -15,7 +15,8 @@ from midstream import aggregates as ms
 from midstream.aggregates import compile_aggregates
 from midstream.routing import Routing
 from midstream.slot import Epoch, SlotTask, Work
-from midstream.state.cache import Cache, Head
+from midstream.state.cache import Cache
+from midstream.state.history import Head
 from midstream.state.memory import MemoryStore
 from midstream.state.portable import Portable
 from midstream.state.store import GroupStore, Version

@@ -38,8 +38,9 @@ from midstream.events import After, Event, Step
 from midstream.resolve import Resolved, resolve
 from midstream.routing import DEFAULT_GROUPS, Routing
 from midstream.slot import GROUP, SLOT, Epoch, Work
-from midstream.state.cache import Cache, Head
+from midstream.state.cache import Cache
 from midstream.state.changelog import LogWriter, changes_of
+from midstream.state.history import Head
 from midstream.state.memory import MemoryStore
 from midstream.state.store import Changes, Version
 

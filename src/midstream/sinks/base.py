@@ -6,6 +6,9 @@ between the two is repaired by publishing again; so a publish that is repeated m
 that is run again before its commit is staged again, under another run; what the first run staged is never
 published, only cleaned.
 
+An epoch is known by its number and the id of its commit: after a checkpoint was restored from a copy the same
+numbers come again with other rows, and a sink that remembers must not take the one for the other.
+
 A sink that keeps to this gives each committed epoch exactly once. One that cannot (a screen, a user's
 function) says so in `guarantee`.
 """
@@ -19,6 +22,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from pyspark.sql import DataFrame, SparkSession
+
+from midstream.delivery import Delivered
+from midstream.errors import SinkError
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +47,7 @@ class Staged:
     epoch: int
     location: str  # directory: local path or URI
     files: tuple[str, ...]  # relative to `location`, only those with rows; empty: an epoch without rows
+    commit: str = ""  # the id of the commit record, once there is one: 16 hexadecimal digits
 
 
 class Sink(ABC):
@@ -56,6 +63,7 @@ class Sink(ABC):
     """
 
     guarantee: ClassVar[str]
+    remembers: ClassVar[bool] = False  # it can be asked, also by another process, what was published to it
 
     def open(self, spark: SparkSession, sink: str, job: str) -> None:  # noqa: B027  most sinks need nothing
         """Check the target, and make what the sink needs there; raises `SinkError` that says what to do."""
@@ -70,7 +78,18 @@ class Sink(ABC):
 
     @abstractmethod
     def publish(self, staged: Staged, spark: SparkSession) -> None:
-        """Make the rows visible; repeated, also after `clean` or after later epochs, it changes nothing."""
+        """Make the rows visible; repeated, it changes nothing.
+
+        A sink that remembers is asked again also after `clean`; others are not.
+
+        Raises:
+            OtherHistoryError: the sink has this epoch, or a later one, of another history.
+            LostRowsError: what was staged is not there any more, and was not published.
+        """
+
+    def published(self, sink: str, job: str) -> Delivered | None:
+        """Return the newest epoch with rows that was published; only asked where the sink remembers."""
+        raise NotImplementedError(f"{type(self).__name__} says that it remembers, and has no published()")
 
     @abstractmethod
     def clean(self, what: Staging | Staged) -> None:
@@ -83,6 +102,25 @@ class Sink(ABC):
     def __repr__(self) -> str:
         """Show the configuration, without secrets."""
         return self.describe()
+
+
+class OtherHistoryError(SinkError):
+    """A sink has rows of an epoch with this number, or a later one, that another history of the job published."""
+
+
+class LostRowsError(SinkError):
+    """Rows of a committed epoch are gone before they were published."""
+
+
+def refuse_other_history(sink: str, where: str, found: Delivered, wanted: Staged) -> None:
+    """Refuse to publish an epoch where the sink has it, or a later one, from another history."""
+    if found.epoch == wanted.epoch and found.commit in ("", wanted.commit):
+        return
+    raise OtherHistoryError(
+        f"sink {sink!r} cannot publish epoch {wanted.epoch} (commit {wanted.commit}): {where} has epoch {found.epoch} "
+        f"of commit {found.commit or 'unknown'}. The checkpoint was restored from a copy, and has gone on in another "
+        "way: restore the sink to the same moment too, or take its newer epochs out; docs/operations.md says how"
+    )
 
 
 class Secret:

@@ -9,6 +9,7 @@ from rich.console import Console as Screen
 from rich.table import Table
 from rich.text import Text
 
+from midstream.arrow_values import python_values
 from midstream.errors import SinkError
 from midstream.sinks import spool
 from midstream.sinks.base import Staged, call
@@ -34,15 +35,16 @@ class Console(SpooledSink):
 
     def publish(self, staged: Staged, spark: SparkSession) -> None:
         """Print the epoch."""
-        if not staged.files or spool.is_cleaned(staged):
+        if not staged.files:
             return
+        spool.refuse_lost(staged)
         total, reader = spool.count(staged), spool.read(staged)
         table = Table()
         for name in reader.schema.names:
             table.add_column(Text(name), no_wrap=True)
         for batch in reader:
             wanted = batch[: self._rows - table.row_count]
-            for row in zip(*(column.to_pylist() for column in wanted.columns), strict=True):
+            for row in zip(*map(python_values, wanted.columns), strict=True):
                 table.add_row(*map(_cell, row))
             if table.row_count == self._rows:
                 break

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from midstream.delivery import Delivered
 from midstream.errors import SinkError
 from midstream.sinks import spool
 from midstream.sinks import staging as directories
-from midstream.sinks.base import Staged, Staging, call, hide_secrets, reveal_secrets
+from midstream.sinks.base import Staged, Staging, call, hide_secrets, refuse_other_history, reveal_secrets
 from midstream.sinks.spool import SpooledSink
 
 if TYPE_CHECKING:
@@ -23,9 +24,10 @@ if TYPE_CHECKING:
 class Delta(SpooledSink):
     """Appends each committed epoch to a Delta table, as one Delta commit that carries the epoch's number.
 
-    The number is kept in the table as the application transaction `<job>/<sink>`, with the rows or not at
-    all; so an epoch that is there already is skipped. The table is made by the first epoch with rows, all
-    columns nullable; other writers may append to it, compact it and vacuum it.
+    The number is kept in the table as the application transaction `<job>/<sink>`, and the id of its commit
+    as `<job>/<sink>/commit`, with the rows or not at all; so an epoch that is there already is skipped. The
+    table is made by the first epoch with rows, all columns nullable; other writers may append to it, compact
+    it and vacuum it.
 
     Promised: each epoch once, visible as a whole. Not promised: the same if someone restores the table to an
     older version or lets `delta.setTransactionRetentionDuration` forget the transaction; on S3 without
@@ -33,6 +35,7 @@ class Delta(SpooledSink):
     """
 
     guarantee = "each committed epoch exactly once, visible as a whole"
+    remembers = True
 
     def __init__(
         self,
@@ -65,13 +68,19 @@ class Delta(SpooledSink):
         """Append the rows, unless the table has this epoch or a later one."""
         if not staged.files:
             return
-        application = f"{staged.job}/{staged.sink}"
         table = self._load(staged.sink)
-        published = table.transaction_version(application) if table is not None else None
-        if published is not None and published >= staged.epoch:
+        found = _published(table, staged.sink, staged.job)
+        if found is not None and found.epoch >= staged.epoch:
+            refuse_other_history(staged.sink, f"the Delta table {self._table}", found, staged)
             return
+        spool.refuse_lost(staged)
         deltalake = _deltalake()
-        transaction = deltalake.Transaction(application, staged.epoch)
+        transactions = [
+            deltalake.Transaction(application, number)
+            for application, number in zip(
+                _applications(staged.sink, staged.job), (staged.epoch, int(staged.commit, 16)), strict=True
+            )
+        ]
         try:
             deltalake.write_deltalake(
                 self._table if table is None else table,
@@ -80,7 +89,7 @@ class Delta(SpooledSink):
                 partition_by=list(self._partition_by) or None,
                 schema_mode="merge" if self._merge_schema else None,
                 storage_options=reveal_secrets(self._storage_options) or None,
-                commit_properties=deltalake.CommitProperties(app_transactions=[transaction]),
+                commit_properties=deltalake.CommitProperties(app_transactions=transactions),
             )
         except SinkError:
             raise
@@ -90,6 +99,10 @@ class Delta(SpooledSink):
                 f"{_first_line(error)}. The rows are kept in the checkpoint: remove the cause, and start the "
                 "job again"
             ) from error
+
+    def published(self, sink: str, job: str) -> Delivered | None:
+        """Return the newest epoch that the table has."""
+        return _published(self._load(sink), sink, job)
 
     def describe(self) -> str:
         """Name table and options."""
@@ -145,6 +158,18 @@ class Delta(SpooledSink):
                 f"{wanted.get(name, 'missing')} in the rows and {found.get(name, 'missing')} in the table. "
                 "Change it in a transform, use another table, or delta(..., merge_schema=True) to add columns"
             )
+
+
+def _applications(sink: str, job: str) -> tuple[str, str]:
+    """Return the names under which a table keeps the number of the newest epoch, and the id of its commit."""
+    return f"{job}/{sink}", f"{job}/{sink}/commit"
+
+
+def _published(table: DeltaTable | None, sink: str, job: str) -> Delivered | None:
+    if table is None:
+        return None
+    epoch, commit = (table.transaction_version(application) for application in _applications(sink, job))
+    return None if epoch is None else Delivered(epoch, "" if commit is None else f"{commit:016x}")
 
 
 def _shapes(schema: Any) -> dict[str, str]:

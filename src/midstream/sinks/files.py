@@ -6,18 +6,30 @@ import json
 import os
 import uuid
 from collections.abc import Sequence
+from typing import Any
 from urllib.parse import quote
 
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
+from midstream.delivery import Delivered
 from midstream.errors import SinkError
 from midstream.sinks import staging as directories
-from midstream.sinks.base import Sink, Staged, Staging, call, hide_secrets, reveal_secrets
+from midstream.sinks.base import (
+    LostRowsError,
+    Sink,
+    Staged,
+    Staging,
+    call,
+    hide_secrets,
+    refuse_other_history,
+    reveal_secrets,
+)
 
 FORMATS = ("parquet", "json", "csv")
 _HIDDEN = ".midstream"  # readers ignore names that begin with a dot
+_PUBLISHED = "published.json"
 _TEXT_CODECS = ("none", "uncompressed", "gzip", "bzip2")  # which pyarrow reads as Spark writes them
 
 
@@ -27,7 +39,8 @@ class Files(Sink):
     Readers that know Hive-style partitions (Spark, DuckDB, pyarrow, pandas, Polars) see whole committed
     epochs only, with the epoch's number as column `epoch`; rows of epochs still to come wait in
     `path/.midstream/`. A reader that takes a pattern is best given `path/epoch=*/*.parquet`. An epoch without
-    rows leaves nothing. Epochs may be deleted or compacted by others, once a later one is there.
+    rows leaves nothing. Epochs may be deleted or compacted by others, once a later one is there. The newest
+    epoch and the id of its commit stand in `path/.midstream/published.json`.
 
     Promised: on file systems with an atomic rename of directories (local disks, NFS, HDFS) a reader sees an
     epoch wholly or not at all, and once. Not promised: the same on object stores, where a rename is a copy
@@ -37,6 +50,7 @@ class Files(Sink):
     """
 
     guarantee = "each committed epoch exactly once, visible as a whole (on object stores: once, file by file)"
+    remembers = True
 
     def __init__(
         self, path: str | os.PathLike[str], format: str, partition_by: Sequence[str], options: dict[str, str]
@@ -54,6 +68,7 @@ class Files(Sink):
         self._format = format
         self._partition_by = tuple(partition_by)
         self._options = hide_secrets(options)
+        self._newest: Delivered | None = None  # that this process knows of
         codec = self._option("compression", self._option("codec", "none"))
         if format != "parquet" and codec not in _TEXT_CODECS:
             raise SinkError(
@@ -108,19 +123,72 @@ class Files(Sink):
         """Rename the hidden directory to `epoch=<number>`, unless that is done already."""
         filesystem, path = directories.resolve(self._path)
         target = f"{path}/epoch={staged.epoch}"
-        if not staged.files or directories.is_cleaned(staged.location):
+        if not staged.files:
             return
         try:
+            if self._is_published(staged):
+                return
+            there = set(directories.list_files(target))
             if not isinstance(filesystem, pafs.LocalFileSystem | pafs.HadoopFileSystem):
-                self._copy(staged, target)
-            elif filesystem.get_file_info(target).type == pafs.FileType.NotFound:
+                if there <= set(staged.files):  # else it is of another history; a part of it may be copied
+                    directories.refuse_lost(staged.location, staged.files, staged.sink, staged.epoch)
+                    self._copy(staged, target)
+                    there = set(staged.files)
+            elif not there:
+                directories.refuse_lost(staged.location, staged.files, staged.sink, staged.epoch)
                 filesystem.move(directories.resolve(staged.location)[1], target)
                 directories.make_durable(target, ())
+                there = set(staged.files)
+            if there != set(staged.files):  # a publication that was cut off has left just these, by their names
+                refuse_other_history(staged.sink, self._path, Delivered(staged.epoch, "another run"), staged)
+            self._remember(Delivered(staged.epoch, staged.commit))
         except OSError as error:
             raise SinkError(
                 f"sink {staged.sink!r} cannot publish epoch {staged.epoch} to {target}: {error}. The rows "
                 f"are kept in {staged.location}: remove the cause and start the job again"
             ) from error
+
+    def published(self, sink: str, job: str) -> Delivered | None:
+        """Return the newest epoch that was published to the directory."""
+        filesystem, path = directories.resolve(self._path)
+        note = f"{path}/{_HIDDEN}/{_PUBLISHED}"
+        if filesystem.get_file_info(note).type != pafs.FileType.File:
+            return None
+        try:
+            with filesystem.open_input_file(note) as file:
+                note_read = json.loads(file.read())
+            self._newest = Delivered(int(note_read["epoch"]), str(note_read["commit"]))
+        except (ValueError, KeyError, TypeError) as error:
+            raise SinkError(
+                f"sink {sink!r}: {self._path}/{_HIDDEN}/{_PUBLISHED} is damaged ({error}); bring it back from a copy. "
+                "It says which epoch was published last"
+            ) from error
+        return self._newest
+
+    def _is_published(self, staged: Staged) -> bool:
+        before = self._newest
+        found = self.published(staged.sink, staged.job)
+        if found is None and before is not None:
+            raise LostRowsError(
+                f"sink {staged.sink!r}: the directory {self._path} was deleted, emptied or exchanged while the job "
+                f"ran: it had epoch {before.epoch}. Bring it back from a copy and start the job again, or start it "
+                "with on_lost_output='accept' to go on without what it had"
+            )
+        if found is None or found.epoch < staged.epoch:
+            return False
+        refuse_other_history(staged.sink, self._path, found, staged)
+        return True
+
+    def _remember(self, newest: Delivered) -> None:
+        """Write down what is published; if this is lost in a crash, the names of the files still say it."""
+        filesystem, path = directories.resolve(self._path)
+        note = f"{path}/{_HIDDEN}/{_PUBLISHED}"
+        draft = note if not isinstance(filesystem, pafs.LocalFileSystem) else f"{note}.{uuid.uuid4().hex}"
+        with filesystem.open_output_stream(draft) as out:
+            out.write(json.dumps({"epoch": newest.epoch, "commit": newest.commit}).encode())
+        if draft != note:
+            os.replace(draft, note)
+        self._newest = newest
 
     def clean(self, what: Staging | Staged) -> None:
         """Remove what the run staged; after a publish also all other runs of this and earlier epochs."""
@@ -136,6 +204,10 @@ class Files(Sink):
     def describe(self) -> str:
         """Name directory, format and options."""
         return call("files", self._path, format=self._format, partition_by=self._partition_by, options=self._options)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickle the configuration only."""
+        return {**self.__dict__, "_newest": None}
 
     def _staged_below(self, sink: str) -> str:
         return directories.join(self._path, _HIDDEN, quote(sink, safe=""))

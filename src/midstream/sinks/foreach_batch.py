@@ -40,8 +40,9 @@ class ForeachBatch(SpooledSink):
 
     def publish(self, staged: Staged, spark: SparkSession) -> None:
         """Call the function."""
-        if not staged.files or spool.is_cleaned(staged):
+        if not staged.files:
             return
+        spool.refuse_lost(staged)
         # With the schema given Spark starts no job to find it.
         df = spark.read.schema(spool.schema(staged)).parquet(directories.spark_pattern(staged.location))
         fn: BatchFunction = load(self._code)

@@ -12,14 +12,16 @@ from pyspark.sql import Row, SparkSession
 from pyspark.sql import types as T
 from pyspark.sql.conversion import ArrowTableToRowsConversion
 
+from midstream.delivery import Delivered
 from midstream.sinks import spool
-from midstream.sinks.base import Staged, call
+from midstream.sinks.base import Staged, call, refuse_other_history
 from midstream.sinks.spool import SpooledSink
 
 
 class _Kept(NamedTuple):
     schema: T.StructType
     table: pa.Table
+    commit: str
 
 
 class _Store:
@@ -60,10 +62,16 @@ class Memory(SpooledSink):
                 self._store.kept = {}
 
     def publish(self, staged: Staged, spark: SparkSession) -> None:
-        """Keep the epoch's rows, in place of those it had."""
-        if not staged.files or spool.is_cleaned(staged):
+        """Keep the epoch's rows, unless they are there."""
+        if not staged.files:
             return
-        kept = _Kept(spool.schema(staged), spool.read(staged).read_all())
+        known = self._store.kept.get((staged.epoch, staged.sink))
+        if known is not None:
+            found = Delivered(staged.epoch, known.commit)
+            refuse_other_history(staged.sink, self.describe(), found, staged)
+            return
+        spool.refuse_lost(staged)
+        kept = _Kept(spool.schema(staged), spool.read(staged).read_all(), staged.commit)
         with self._store.lock:
             self._store.kept[staged.epoch, staged.sink] = kept
 

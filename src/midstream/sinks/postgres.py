@@ -12,9 +12,10 @@ import pyarrow.csv as pacsv
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
+from midstream.delivery import Delivered
 from midstream.errors import SinkError
 from midstream.sinks import spool
-from midstream.sinks.base import Secret, Staged, Staging, call
+from midstream.sinks.base import Secret, Staged, Staging, call, refuse_other_history
 from midstream.sinks.postgres_types import TYPE, postgres_type, staged_column
 from midstream.sinks.spool import SpooledSink
 
@@ -31,13 +32,13 @@ _CSV = pacsv.WriteOptions(include_header=False)  # null is empty, text is quoted
 class Postgres(SpooledSink):
     """Inserts each committed epoch into a table, in one transaction that also notes the epoch's number.
 
-    The number stands in the table `midstream_epochs`, beside the target, one row per job and sink; so an
-    epoch that is there already is skipped. With `upsert=[key columns]` a row replaces the one with the same
-    key, and of several rows with one key in an epoch the last counts. A missing table is created, unless
-    `create=False`: atomic types and arrays of them as their PostgreSQL counterparts, structs, maps, variants
-    and nested arrays as `jsonb`. An existing table may have other types that PostgreSQL can read the values
-    as (`uuid` for a string), and more columns. A password is not kept in the checkpoint: after a restart
-    without the script it comes from PGPASSWORD, a password file or a service file.
+    The number stands in the table `midstream_epochs`, beside the target, one row per job and sink, with the
+    id of its commit; so an epoch that is there already is skipped. With `upsert=[key columns]` a row replaces
+    the one with the same key, and of several rows with one key in an epoch the last counts. A missing table
+    is created, unless `create=False`: atomic types and arrays of them as their PostgreSQL counterparts,
+    structs, maps, variants and nested arrays as `jsonb`. An existing table may have other types that
+    PostgreSQL can read the values as (`uuid` for a string), and more columns. A password is not kept in the
+    checkpoint: after a restart without the script it comes from PGPASSWORD, a password file or a service file.
 
     Promised: each epoch once, visible as a whole; rows that do not fit the table's columns, text with U+0000
     or broken UTF-8, dates outside the years 1 to 9999 and null keys fail before the epoch commits. Not
@@ -46,6 +47,7 @@ class Postgres(SpooledSink):
     """
 
     guarantee = "each committed epoch exactly once, visible as a whole"
+    remembers = True
 
     def __init__(self, conninfo: str, table: str, upsert: Sequence[str], create: bool) -> None:
         """Write to `table`, reached by a libpq connection string or URI."""
@@ -82,8 +84,9 @@ class Postgres(SpooledSink):
                 self._execute(
                     connection,
                     "CREATE TABLE IF NOT EXISTS {epochs} "
-                    "(job text, sink text, epoch bigint NOT NULL, PRIMARY KEY (job, sink))",
+                    "(job text, sink text, epoch bigint NOT NULL, commit text, PRIMARY KEY (job, sink))",
                 )
+            self._execute(connection, "ALTER TABLE {epochs} ADD COLUMN IF NOT EXISTS commit text")
 
     def prepare(self, df: DataFrame, staging: Staging) -> DataFrame:
         """Shape the rows for COPY, and refuse those that do not fit the table."""
@@ -106,13 +109,17 @@ class Postgres(SpooledSink):
         with self._transaction(problem) as connection:
             claimed = self._execute(
                 connection,
-                "INSERT INTO {epochs} AS published (job, sink, epoch) VALUES (%s, %s, %s) "
-                "ON CONFLICT (job, sink) DO UPDATE SET epoch = EXCLUDED.epoch "
+                "INSERT INTO {epochs} AS published (job, sink, epoch, commit) VALUES (%s, %s, %s, %s) "
+                "ON CONFLICT (job, sink) DO UPDATE SET epoch = EXCLUDED.epoch, commit = EXCLUDED.commit "
                 "WHERE published.epoch < EXCLUDED.epoch",
-                [staged.job, staged.sink, staged.epoch],
+                [staged.job, staged.sink, staged.epoch, staged.commit],
             )
             if claimed == 0:
+                found = self._published(connection, staged.sink, staged.job)
+                assert found is not None
+                refuse_other_history(staged.sink, f"table {'.'.join(self._name)}", found, staged)
                 return
+            spool.refuse_lost(staged)
             columns = {field.name: str(field.metadata[TYPE]) for field in spool.schema(staged)}
             if self._create:
                 self._create_table(connection, columns)
@@ -120,6 +127,11 @@ class Postgres(SpooledSink):
                 self._replace(connection, staged, columns)
             else:
                 self._copy(connection, staged, self._target, columns)
+
+    def published(self, sink: str, job: str) -> Delivered | None:
+        """Return the newest epoch that the database has."""
+        with self._transaction(f"sink {sink!r} cannot be asked what it has") as connection:
+            return self._published(connection, sink, job) if _exists(connection, self._epochs) else None
 
     def describe(self) -> str:
         """Name server, table and options, without the password."""
@@ -174,6 +186,13 @@ class Postgres(SpooledSink):
 
         statement = SQL(query).format(table=self._target, epochs=self._epochs, **parts)
         return connection.execute(statement, values or None).rowcount
+
+    def _published(self, connection: Connection[Any], sink: str, job: str) -> Delivered | None:
+        from psycopg.sql import SQL
+
+        query = SQL("SELECT epoch, commit FROM {} WHERE job = %s AND sink = %s").format(self._epochs)
+        found = connection.execute(query, [job, sink]).fetchone()
+        return None if found is None else Delivered(found[0], found[1] or "")
 
     def _check(self, schema: T.StructType, sink: str) -> None:
         """Let PostgreSQL plan the insertion, without rows: it knows best what fits."""

@@ -63,9 +63,9 @@ class SpooledSink(Sink):
         directories.remove(what.spool if isinstance(what, Staging) else what.location)
 
 
-def is_cleaned(staged: Staged) -> bool:
-    """Tell whether the spool was cleaned, which is done only to what is published already."""
-    return directories.is_cleaned(staged.location)
+def refuse_lost(staged: Staged) -> None:
+    """Refuse to publish what is not in the spool any more."""
+    directories.refuse_lost(staged.location, staged.files, staged.sink, staged.epoch)
 
 
 def schema(staged: Staged) -> T.StructType:

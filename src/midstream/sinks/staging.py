@@ -14,8 +14,7 @@ import pyarrow.fs as pafs
 from pyspark.sql import DataFrame
 
 from midstream.errors import SinkError
-
-CLEANED = "_cleaned"  # written first and deleted last: so a half-deleted directory is known for what it is
+from midstream.sinks.base import LostRowsError
 
 # No _SUCCESS and no checksum files: nobody looks at them, and for each file and directory that Hadoop creates
 # on a local disk it forks a `chmod` (1 000 rows in 2 partitions: 84 ms and 12 forks as it comes, 53 ms and 5
@@ -120,27 +119,23 @@ def make_durable(location: str, files: Sequence[str]) -> None:
                 os.close(descriptor)
 
 
-def is_cleaned(location: str) -> bool:
-    """Tell a location that was cleaned, wholly or up to a crash, from one whose files are to be there."""
-    filesystem, path = resolve(location)
-    found = filesystem.get_file_info(pafs.FileSelector(path, allow_not_found=True))
-    return not found or any(info.base_name == CLEANED for info in found)
+def refuse_lost(location: str, files: Sequence[str], sink: str, epoch: int) -> None:
+    """Refuse to go on where staged files are gone: nobody else has their rows."""
+    lost = sorted(set(files) - set(list_files(location)))
+    if lost:
+        raise LostRowsError(
+            f"sink {sink!r}: rows of epoch {epoch} were staged in {location}, are committed and not published, and "
+            f"{lost[0]} is gone from there. Bring it back from a copy and start the job again, or start it with "
+            "on_lost_output='accept' to go on without these rows"
+        )
 
 
 def remove(location: str) -> None:
-    """Remove a staged directory; repeatable, and after a crash in the middle `is_cleaned` still knows."""
+    """Remove a staged directory; one that is not there is removed already."""
     filesystem, path = resolve(location)
     with _reported("removed", location):
-        if filesystem.get_file_info(path).type == pafs.FileType.NotFound:
-            return
-        found = filesystem.get_file_info(pafs.FileSelector(path))
-        filesystem.open_output_stream(f"{path}/{CLEANED}").close()
-        for info in found:
-            if info.type == pafs.FileType.Directory:
-                filesystem.delete_dir(info.path)
-            elif info.base_name != CLEANED:
-                filesystem.delete_file(info.path)
-        filesystem.delete_dir(path)
+        if filesystem.get_file_info(path).type != pafs.FileType.NotFound:
+            filesystem.delete_dir(path)
 
 
 @contextmanager

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.ipc
 
 from midstream.errors import StateError
+from midstream.state.checksum import checked_content, named_by_content
 from midstream.storage import Storage
 
 
@@ -35,15 +36,16 @@ def write_rows(storage: Storage, directory: str, rows: pa.RecordBatch) -> str:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, rows.schema) as writer:
         writer.write_batch(rows)
-    path = f"{directory}/{os.urandom(8).hex()}.arrow"
-    storage.write_new(path, sink.getvalue())
+    buffer = sink.getvalue()
+    path = named_by_content(f"{directory}/{os.urandom(8).hex()}", buffer)
+    storage.write_new(path, buffer)
     return path
 
 
 def read_rows(storage: Storage, path: str) -> pa.RecordBatch:
     """Read rows that were put aside."""
     try:
-        return pa.ipc.open_file(storage.buffer(path)).get_batch(0)
+        return pa.ipc.open_file(checked_content(path, storage.buffer(path))).get_batch(0)
     except (OSError, pa.ArrowInvalid) as error:
         raise StateError(
             f"the rows in {storage.path(path)} wait for their state, and are missing or damaged ({error}). Bring the "

@@ -12,17 +12,16 @@ import os
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import lmdb
 
 from midstream.errors import StateError
-from midstream.journal import Commit, Journal, OperatorState, SnapshotRef
+from midstream.journal import SnapshotRef
 from midstream.state.background import in_background
-from midstream.state.backlog import Deferred
 from midstream.state.budget import Budget
 from midstream.state.changelog import Latest, Log
 from midstream.state.checksum import checksum_of, copied
+from midstream.state.history import Head, History
 from midstream.state.layered import LayeredStore
 from midstream.state.lmdb_store import LmdbStore, close_environment
 from midstream.state.location import boot_id, executor_cache
@@ -30,37 +29,11 @@ from midstream.state.memory import MemoryStore
 from midstream.state.pending import Entries, PendingStore
 from midstream.state.store import Changes, GroupStore, Version
 from midstream.state.throttle import Throttle
-from midstream.storage import COMMITS, Storage, epoch_of, snapshot_directory
+from midstream.storage import Storage, snapshot_directory
 
 IN_PLACE = ".base"
 _ROOM = 1 << 20  # bytes that a copy can grow by before it is mapped anew; a snapshot has no free pages
 _STREAMS = 4  # snapshots that are copied at a time, where all of them must come
-
-
-class LogsOf(NamedTuple):
-    """The change logs that one committed epoch wrote for one operator."""
-
-    epoch: int
-    commit: str
-    logs: tuple[tuple[str, frozenset[int]], ...]  # path, groups
-
-
-@dataclass(frozen=True, slots=True)
-class Head:
-    """Where the committed history of one operator stands; shipped with every task."""
-
-    job: str
-    operator: str
-    checkpoint: str
-    cache: str
-    epoch: int  # of the newest commit record, -1 for none
-    changed: tuple[tuple[int, str] | None, ...]  # group -> (epoch, commit) of its last change
-    recent: tuple[LogsOf, ...] = ()  # the newest epochs, oldest first; older ones are read from the store
-    backlog: tuple[Deferred, ...] = ()  # rows that wait for the state of their group, oldest epoch first
-    in_place: bool = False  # open snapshots in place instead of copying them
-    throw_away: bool = False  # there is no state, and none is kept: a dry run
-    bytes_per_second: int = 0  # snapshots are read no faster; 0: no limit
-    apart: bool = False  # each executor has a cache of its own: on a cluster, also where several share a host
 
 
 @dataclass(slots=True)
@@ -74,17 +47,15 @@ class Cache:
     restored: int = 0
     sizes: dict[int, tuple[int, int]] = field(default_factory=dict)  # group -> entries, bytes
     directory: str = ""  # where the groups lie: apart for each job, each boot of the machine and each operator
+    history: History = field(init=False)
     pending: dict[int, Entries] = field(default_factory=dict)  # group -> what this epoch has changed in it so far
     _coming: dict[int, Future[str]] = field(default_factory=dict)  # group -> the name of its copy, once it is made
     _logs: dict[str, Log] = field(default_factory=dict)
-    _known: dict[int, LogsOf | None] = field(default_factory=dict)  # epoch -> its logs, None: its record is gone
-    _snapshots: tuple[SnapshotRef | None, ...] | None = None  # as the newest record names them, read when needed
-    _listed: frozenset[int] | None = None  # the epochs that have a record, listed when needed
 
     def __post_init__(self) -> None:
-        self._known.update((epoch.epoch, epoch) for epoch in self.head.recent)
+        self.history = History(self.head)
         root = executor_cache(self.head.cache) if self.head.apart else self.head.cache
-        self.directory = os.path.join(root, self.head.job, boot_id(), self.head.operator)
+        self.directory = os.path.join(root, self.head.job, boot_id(), self.head.home)
 
     def view(self, group: int) -> GroupStore | PendingStore:
         """Take a group to the head of the committed history, with what this epoch has changed in it so far."""
@@ -112,7 +83,7 @@ class Cache:
         groups, in_place = list(groups), self._reads_in_place and Storage(self.head.checkpoint).is_local
         with ThreadPoolExecutor(1 if self.head.bytes_per_second else _STREAMS) as pool:
             for group in groups:
-                reference = None if in_place or self._lacks_logs_only(group) else self._snapshot_of(group)
+                reference = None if in_place or self._lacks_logs_only(group) else self.history.snapshot_of(group)
                 if reference is not None:
                     self._coming[group] = pool.submit(self._copied, group, reference)
             for group in groups:
@@ -139,22 +110,21 @@ class Cache:
             return store if version is None else self._fresh(group)
         if version is not None and (version.epoch, version.commit) == wanted and version.job == self.head.job:
             return store
-        missing = self._since(group, version)
+        missing = self.history.since(group, version)
         if missing is None:
             store = self._restore(group)
-            missing = self._since(group, store.version())
+            missing = self.history.since(group, store.version())
             if missing is None:
                 raise StateError(
                     f"group {group} of operator {self.head.operator!r} cannot be restored: its history in "
                     f"{self.head.checkpoint} is not complete. Start from a savepoint or a copy of the checkpoint"
                 )
         changes: list[Changes] = []
-        for epoch in missing:
-            for path, groups in epoch.logs:
-                if group in groups and epoch.epoch <= wanted[0]:
-                    found = self._log(path).changes(group)
-                    if found is not None:
-                        changes.append(found)
+        for path in missing:
+            found = self._log(path).changes(group)
+            if found is None:
+                raise StateError(f"the change log {path} has no changes of group {group}, against its commit record")
+            changes.append(found)
         store.apply(changes if len(changes) < 2 else [Latest(changes)], Version(self.head.job, *wanted))
         return store
 
@@ -170,7 +140,7 @@ class Cache:
         local = os.path.join(self.directory, f"{group}.{os.urandom(6).hex()}.snapshot")
         store.snapshot(local)
         checksum, size = checksum_of(local)
-        path = f"{snapshot_directory(self.head.operator, group)}/{version.epoch:012}-{os.urandom(6).hex()}.mdb"
+        path = f"{snapshot_directory(self.head.home, group)}/{version.epoch:012}-{os.urandom(6).hex()}.mdb"
         Storage(self.head.checkpoint).upload(local, path)
         return group, SnapshotRef(version.epoch, version.commit, path, size, checksum)
 
@@ -209,7 +179,7 @@ class Cache:
             version = self._open(group).version()
         except (StateError, lmdb.Error, OSError, ValueError):
             return False
-        return version is not None and self._since(group, version) is not None
+        return version is not None and self.history.since(group, version) is not None
 
     def drop(self, group: int) -> None:
         """Give up the copy of a group."""
@@ -254,7 +224,7 @@ class Cache:
     def _restore(self, group: int) -> GroupStore:
         """Bring the newest snapshot beside what is there, and switch to it."""
         self.restored += 1
-        reference = self._snapshot_of(group)
+        reference = self.history.snapshot_of(group)
         if reference is None:
             name = self._new_name(group)
             store: GroupStore = LmdbStore(os.path.join(self.directory, name))
@@ -263,8 +233,9 @@ class Cache:
             where = storage.path(reference.path)
             try:
                 if self._reads_in_place and storage.is_local:
-                    if os.path.getsize(where) != reference.size:
-                        raise ValueError("its size does not match")
+                    with self._throttle.reading() as reading:
+                        _check(checksum_of(where), reference)
+                        reading.bytes += reference.size
                     name = self._new_name(group) + IN_PLACE
                     path = os.path.join(self.directory, name)
                     os.symlink(where, path)
@@ -293,9 +264,11 @@ class Cache:
                 storage.download(reference.path, path)
                 found = checksum_of(path)
             reading.bytes += reference.size
-        if found != (reference.checksum, reference.size):
+        try:
+            _check(found, reference)
+        except ValueError:
             os.unlink(path)
-            raise ValueError("its checksum does not match")
+            raise
         os.truncate(path, reference.size + _ROOM)
         LmdbStore(path)
         return name
@@ -331,69 +304,18 @@ class Cache:
             close_environment(path)
             in_background(_unlinked, (path, f"{path}-lock"))
 
-    def _since(self, group: int, version: Version | None) -> list[LogsOf] | None:
-        """List the epochs after a version, up to the group's last change; `None` if they do not lead from it there."""
-        wanted = self.head.changed[group]
-        last = wanted[0] if wanted is not None else -1
-        if version is None:  # where there is a snapshot, the change logs before it may be gone
-            return self._recorded(-1, last) if self._snapshot_of(group) is None else None
-        if version.job != self.head.job or version.epoch > self.head.epoch:
-            return None
-        at = self._logs_of(version.epoch)
-        if at is not None and at.commit != version.commit:
-            return None
-        found = [self._logs_of(epoch) for epoch in range(version.epoch + 1, last + 1)]
-        if at is not None and None not in found:
-            return [logs for logs in found if logs is not None]
-        snapshot = self._snapshot_of(group)  # since it, nothing that changed the group is gone
-        if snapshot is None or version.epoch < snapshot.epoch or (at is None and version.commit != snapshot.commit):
-            return None
-        return self._recorded(version.epoch, last)
-
-    def _recorded(self, after: int, last: int) -> list[LogsOf]:
-        """The epochs that have a record: what restoring a group needs is never deleted, so others do not matter."""
-        found = [self._logs_of(epoch) for epoch in sorted(self._epochs()) if after < epoch <= last]
-        return [logs for logs in found if logs is not None]
-
-    def _epochs(self) -> frozenset[int]:
-        if self._listed is None:
-            names = Storage(self.head.checkpoint).list(COMMITS)
-            self._listed = frozenset(epoch_of(name) for name in names if name.endswith(".json"))
-        return self._listed
-
-    def _logs_of(self, epoch: int) -> LogsOf | None:
-        if epoch not in self._known:
-            self._known[epoch] = None
-            if epoch in self._epochs():
-                record = Journal(Storage(self.head.checkpoint)).commit(epoch)
-                self._known[epoch] = logs_of(record, self.head.operator)
-        return self._known[epoch]
-
     def _log(self, path: str) -> Log:
         if path not in self._logs:
             self._logs[path] = Log(Storage(self.head.checkpoint), path)
         return self._logs[path]
 
-    def _snapshot_of(self, group: int) -> SnapshotRef | None:
-        if self._snapshots is None:
-            self._snapshots = ()
-            if self.head.epoch >= 0:
-                newest = Journal(Storage(self.head.checkpoint)).commit(self.head.epoch)
-                self._snapshots = newest.operators.get(self.head.operator, OperatorState()).snapshots
-        return self._snapshots[group] if self._snapshots else None
+
+def _check(found: tuple[int, int], reference: SnapshotRef) -> None:
+    if found != (reference.checksum, reference.size):
+        raise ValueError("its checksum does not match")
 
 
 def _unlinked(files: Iterable[str]) -> None:
     for file in files:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(file)
-
-
-def logs_of(commit: Commit, operator: str) -> LogsOf:
-    """Extract what a commit record says of one operator's logs."""
-    state = commit.operators.get(operator, OperatorState())
-    return LogsOf(
-        commit.epoch,
-        commit.id,
-        tuple((log.path, frozenset(group for group, _ in log.groups)) for log in state.logs),
-    )

@@ -20,7 +20,7 @@ import pyarrow.ipc
 
 from midstream.errors import StateError
 from midstream.state.backlog import Deferred
-from midstream.state.checksum import Hasher, checksum, digest
+from midstream.state.checksum import Hasher, checked_content, digest, named_by_content
 from midstream.state.keys import Bytes
 from midstream.state.store import Changes
 from midstream.storage import Storage
@@ -110,9 +110,9 @@ class LogWriter:
         with pa.ipc.new_file(sink, batch.schema, metadata=footer) as writer:
             writer.write_batch(batch)
         buffer = sink.getvalue()
-        name = f"{report.slot:04}-{os.urandom(6).hex()}-{checksum(buffer):016x}.arrow"
-        storage.write_new(f"{directory}/{name}", buffer)
-        return f"{directory}/{name}"
+        path = named_by_content(f"{directory}/{report.slot:04}-{os.urandom(6).hex()}", buffer)
+        storage.write_new(path, buffer)
+        return path
 
 
 def read_report(storage: Storage, path: str) -> Report:
@@ -127,10 +127,7 @@ class Log:
     def __init__(self, storage: Storage, path: str) -> None:
         where = storage.path(path)
         try:
-            buffer = storage.buffer(path)
-            if int(path.rsplit("-", 1)[1].split(".")[0], 16) != checksum(buffer):
-                raise pa.ArrowInvalid("its checksum does not match")
-            reader = pa.ipc.open_file(buffer)
+            reader = pa.ipc.open_file(checked_content(path, storage.buffer(path)))
             report = msgspec.json.decode(reader.metadata[b"midstream"], type=Report)
             self._rows = changes_of(*reader.get_batch(0).columns)
         except (OSError, pa.ArrowInvalid, msgspec.MsgspecError) as error:

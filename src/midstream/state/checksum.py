@@ -6,6 +6,7 @@ import io
 from collections.abc import Callable
 from typing import Any
 
+import pyarrow as pa
 import xxhash
 
 _BITS = (1 << 63) - 1  # what is left is a positive number everywhere, in SQL too
@@ -26,6 +27,18 @@ def checksum(data: Any) -> int:
     True
     """
     return xxhash.xxh3_64_intdigest(data) & _BITS
+
+
+def named_by_content(stem: str, buffer: pa.Buffer) -> str:
+    """Return the name of an Arrow file that ends in the checksum of what is in it."""
+    return f"{stem}-{checksum(buffer):016x}.arrow"
+
+
+def checked_content(path: str, buffer: pa.Buffer) -> pa.Buffer:
+    """Return what was read from an Arrow file; raise `pa.ArrowInvalid` if it is not what its name says."""
+    if path.rsplit("-", 1)[1].split(".")[0] != f"{checksum(buffer):016x}":
+        raise pa.ArrowInvalid("its checksum does not match")
+    return buffer
 
 
 def checksum_of(path: str) -> tuple[int, int]:

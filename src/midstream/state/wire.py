@@ -15,6 +15,8 @@ from midstream.errors import StateError
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _DAY = date(1970, 1, 1)
 _MICRO = timedelta(microseconds=1)
+_FIRST = (datetime.min.replace(tzinfo=timezone.utc) - EPOCH) // _MICRO
+_LAST = (datetime.max.replace(tzinfo=timezone.utc) - EPOCH) // _MICRO
 
 
 def micros_of(moment: datetime) -> int:
@@ -23,8 +25,11 @@ def micros_of(moment: datetime) -> int:
 
 
 def moment_of(micros: int) -> datetime:
-    """Give the moment, in UTC, so many microseconds after 1970."""
-    return EPOCH + timedelta(microseconds=micros)
+    """Return the moment, in UTC, so many microseconds after 1970; beyond the years 1 to 9999 the first or last of them.
+
+    Spark's times go further than Python's, and a watermark may lie there.
+    """
+    return EPOCH + timedelta(microseconds=min(max(micros, _FIRST), _LAST))
 
 
 class Wire:

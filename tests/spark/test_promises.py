@@ -1,0 +1,468 @@
+"""Promises that attacks have broken: each test here failed once, on a job that looked healthy."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import midstream as ms
+from midstream import testing
+from midstream.events import After, Event, Exchanging, Republish, Step
+from midstream.live import Live
+from midstream.sinks.base import LostRowsError
+
+SCHEMA = "k long, v long"
+
+
+def lists(count: int) -> list[list[tuple[int, int]]]:
+    return [[(i % 3, 10 * number + i) for i in range(5)] for number in range(count)]
+
+
+class Total(ms.KeyedFunction):
+    total = ms.value("long", default=0)
+
+    def process(self, key: Any, rows: list[Any], ctx: ms.Context) -> Any:
+        self.total += len(rows)
+        yield key, self.total
+
+
+def flow(spark: SparkSession, root: Path, epochs: int, sink: Any) -> ms.Flow:
+    built = ms.Flow("promises")
+    frame = testing.source(spark, str(root / "input"), SCHEMA, lists(epochs))
+    built.source("rows", frame).sink("out", sink)
+    return built
+
+
+def written(root: Path) -> Counter[tuple[int, ...]]:
+    import duckdb
+
+    found = duckdb.sql(f"select k, v from '{root}/out/epoch=*/*.parquet'").fetchall()
+    return Counter(found)
+
+
+def expected(epochs: int) -> Counter[tuple[int, ...]]:
+    return Counter(row for rows in lists(epochs) for row in rows)
+
+
+# --- 1: the end of the input ------------------------------------------------------------------------------------------
+
+
+def stopped_early(spark: SparkSession, root: Path, epochs: int, sink: Any) -> None:
+    """Run with a heartbeat, and stop after the first epoch that has rows."""
+    seen = threading.Event()
+
+    def listen(event: Event) -> None:
+        if event == After(Step.PUBLISH, 1):
+            seen.set()
+
+    job = flow(spark, root, epochs, sink).start(
+        root / "checkpoint", trigger=ms.every(0), cache=root / "cache", listener=listen
+    )
+    assert seen.wait(60)
+    job.stop()
+
+
+@pytest.mark.parametrize("end_of_input", [True, False])
+def test_available_now_after_every_takes_all_rows_and_keeps_to_the_limits(
+    spark: SparkSession, tmp_path: Path, end_of_input: bool
+) -> None:
+    epochs, progress = 12, list[Event]()
+    sink = ms.sinks.files(tmp_path / "out")
+    stopped_early(spark, tmp_path, epochs, sink)
+    job = flow(spark, tmp_path, epochs, sink).start(
+        tmp_path / "checkpoint",
+        trigger=ms.available_now(end_of_input=end_of_input),
+        cache=tmp_path / "cache",
+        listener=progress.append,
+    )
+    assert job.await_termination(120)
+    assert written(tmp_path) == expected(epochs)
+    assert job._engine.last is not None
+    assert job._engine.last.final is end_of_input
+    files = [len(os.listdir(directory)) for directory in (tmp_path / "out").glob("epoch=*")]
+    assert len(files) == epochs, "one file of input an epoch, as the source says"
+
+
+def test_input_that_goes_on_is_not_declared_ended(spark: SparkSession, tmp_path: Path) -> None:
+    """Files that come while the last ones are read are read too."""
+    late = threading.Event()
+
+    def listen(event: Event) -> None:
+        if isinstance(event, After) and event.step is Step.PUBLISH and not late.is_set():
+            late.set()
+            testing.source(spark, str(tmp_path / "input"), SCHEMA, lists(5))
+
+    job = flow(spark, tmp_path, 2, ms.sinks.files(tmp_path / "out")).start(
+        tmp_path / "checkpoint",
+        trigger=ms.available_now(end_of_input=True),
+        cache=tmp_path / "cache",
+        listener=listen,
+    )
+    assert job.await_termination(120)
+    assert written(tmp_path) == expected(5)
+
+
+def test_a_source_without_end_is_refused_as_ended_input(spark: SparkSession, tmp_path: Path) -> None:
+    endless = ms.Flow("endless")
+    rate = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
+    endless.source("ticks", rate).sink("out", ms.sinks.noop())
+    job = endless.start(tmp_path / "c", trigger=ms.available_now(end_of_input=True), cache=tmp_path / "cache")
+    with pytest.raises(ms.JobError, match=r"'ticks' had more rows .*it has not ended"):
+        job.await_termination(120)
+
+
+# --- 2 and 3: sinks and history ---------------------------------------------------------------------------------------
+
+
+def run(spark: SparkSession, root: Path, epochs: int, sink: Any, **options: Any) -> ms.Job:
+    job = flow(spark, root, epochs, sink).start(
+        root / "checkpoint", trigger=ms.available_now(), cache=root / "cache", **options
+    )
+    job.await_termination()
+    return job
+
+
+@pytest.mark.parametrize("kind", ["files", "delta"])
+def test_a_backup_of_the_checkpoint_without_the_sink_is_refused(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    sink = ms.sinks.files(tmp_path / "out") if kind == "files" else ms.sinks.delta(tmp_path / "table")
+    run(spark, tmp_path, 2, sink)
+    shutil.copytree(tmp_path / "checkpoint", tmp_path / "backup")
+    run(spark, tmp_path, 4, sink)
+    shutil.rmtree(tmp_path / "checkpoint")
+    shutil.copytree(tmp_path / "backup", tmp_path / "checkpoint")
+    with pytest.raises(ms.SinkError, match="it has rows of epoch 3, the checkpoint ends with epoch 1"):
+        run(spark, tmp_path, 6, sink)
+
+
+def test_a_sink_that_is_restored_along_goes_on(spark: SparkSession, tmp_path: Path) -> None:
+    sink = ms.sinks.files(tmp_path / "out")
+    run(spark, tmp_path, 2, sink)
+    for each in ("checkpoint", "out"):
+        shutil.copytree(tmp_path / each, tmp_path / f"{each}-backup")
+    run(spark, tmp_path, 4, sink)
+    for each in ("checkpoint", "out"):
+        shutil.rmtree(tmp_path / each)
+        shutil.copytree(tmp_path / f"{each}-backup", tmp_path / each)
+    run(spark, tmp_path, 6, sink)
+    assert written(tmp_path) == expected(6)
+
+
+def test_rows_that_a_sink_has_lost_are_missed_unless_that_is_accepted(spark: SparkSession, tmp_path: Path) -> None:
+    sink = ms.sinks.files(tmp_path / "out")
+    run(spark, tmp_path, 2, sink)
+    shutil.rmtree(tmp_path / "out")
+    with pytest.raises(ms.SinkError, match=r"'out' has lost rows: it has no rows of this job.*on_lost_output='accept'"):
+        run(spark, tmp_path, 3, sink)
+    run(spark, tmp_path, 3, sink, on_lost_output="accept")
+    assert written(tmp_path) == Counter(lists(3)[2])
+
+
+def test_a_directory_that_is_deleted_while_the_job_runs_ends_it_with_the_reason(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    def listen(event: Event) -> None:
+        if event == After(Step.PUBLISH, 1):
+            shutil.rmtree(tmp_path / "out")
+
+    sink = ms.sinks.files(tmp_path / "out")
+    with pytest.raises(LostRowsError, match="was deleted, emptied or exchanged while the job ran: it had epoch 1"):
+        run(spark, tmp_path, 4, sink, listener=listen, publish_tries=1)
+    with pytest.raises(ms.SinkError, match="'out' has lost rows"):
+        run(spark, tmp_path, 4, sink)
+    run(spark, tmp_path, 4, sink, on_lost_output="accept")
+    assert written(tmp_path) == Counter(row for rows in lists(4)[2:] for row in rows)
+
+
+def test_rows_that_vanish_between_commit_and_publication_are_missed(spark: SparkSession, tmp_path: Path) -> None:
+    staged = tmp_path / "out" / ".midstream" / "out"
+
+    def listen(event: Event) -> None:
+        if event == After(Step.COMMIT, 1):
+            for run in staged.iterdir():
+                shutil.rmtree(run)
+
+    sink = ms.sinks.files(tmp_path / "out")
+    with pytest.raises(LostRowsError, match=r"rows of epoch 1 were staged in .* is gone from there"):
+        run(spark, tmp_path, 3, sink, listener=listen, publish_tries=1)
+    with pytest.raises(LostRowsError, match="rows of epoch 1"):
+        run(spark, tmp_path, 3, sink)
+    run(spark, tmp_path, 3, sink, on_lost_output="accept")
+    assert written(tmp_path) == Counter(lists(3)[0] + lists(3)[2])
+
+
+class Shaky(ms.sinks.Sink):
+    """Takes an epoch only after it was asked some times."""
+
+    guarantee = "in the end"
+
+    def __init__(self, failures: int) -> None:
+        self.failures, self.asked = failures, 0
+
+    def stage(self, df: Any, staging: Any) -> Any:
+        return ms.sinks.Staged(staging.sink, staging.job, staging.epoch, staging.spool, ("rows",))
+
+    def publish(self, staged: Any, spark: SparkSession) -> None:
+        self.asked += 1
+        if self.asked <= self.failures:
+            raise ConnectionError("the server is starting")
+
+    def clean(self, what: Any) -> None:
+        pass
+
+    def describe(self) -> str:
+        return "shaky"
+
+
+def test_a_sink_that_cannot_publish_is_asked_again(spark: SparkSession, tmp_path: Path) -> None:
+    sink, told = Shaky(2), list[Event]()
+    run(spark, tmp_path, 1, sink, listener=told.append)
+    assert [(event.attempt, event.sink) for event in told if isinstance(event, Republish)] == [(1, "out"), (2, "out")]
+    assert sink.asked == 3
+
+
+# --- 5: an id that is forgotten and used again ------------------------------------------------------------------------
+
+
+COUNTED = ms.key_by("k").process(Total(), schema="k long, n long")
+
+
+def totals(flow: ms.Flow, a: ms.Stream, out: Any) -> None:
+    a.key_by("k").process("sums", Total(), schema="k long, n long").sink("out", out)
+
+
+def test_an_operator_under_a_forgotten_id_begins_empty(spark: SparkSession) -> None:
+    out, again = ms.sinks.memory(), ms.sinks.memory()
+
+    def build(flow: ms.Flow, a: ms.Stream) -> None:
+        a.transform("same", lambda df: df).key_by("k").process("sums", Total(), schema="k long, n long").sink(
+            "out", out
+        )
+
+    def back(stream: ms.Stream) -> ms.Stream:
+        return stream.key_by("k").process("sums", Total(), schema="k long, n long").sink("again", again)
+
+    with Live(spark, build, a=SCHEMA) as live:
+        for _ in range(8):
+            live.feed("a", [(1, 1)])
+        live.modify(ms.remove_sink("out"), ms.remove("sums"))
+        live.job.forget("sums")
+        live.modify(ms.branch("same", back))
+        live.feed("a", [(1, 1)])
+        live.feed("a", [(1, 1)])
+        assert [row.n for row in again.rows()] == [1, 2]
+        homes = os.listdir(Path(live.job._engine.journal.storage.root) / "state" / "sums")
+        assert len(homes) == 1, "what was forgotten is deleted"
+
+
+def test_a_forgotten_operator_stays_forgotten_over_a_restart_before_the_next_epoch(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    def build(with_sums: bool, out: Any) -> ms.Flow:
+        built = ms.Flow("forgets")
+        frame = testing.source(spark, str(tmp_path / "input"), SCHEMA, [[(1, 1)]] * epochs)
+        rows = built.source("rows", frame)
+        rows.sink("rows", ms.sinks.noop())
+        if with_sums:
+            rows.key_by("k").process("sums", Total(), schema="k long, n long").sink("out", out)
+        return built
+
+    def start(with_sums: bool, **options: Any) -> tuple[ms.Job, list[int]]:
+        out = ms.sinks.memory()
+        options |= {"trigger": ms.available_now(), "cache": tmp_path / "cache", "on_drift": "apply"}
+        job = build(with_sums, out).start(tmp_path / "checkpoint", **options)
+        job.await_termination()
+        return job, [row.n for row in out.rows()]
+
+    epochs = 3
+    assert start(True)[1] == [1, 2, 3]
+    epochs = 4
+    job, _ = start(False)
+    job.forget("sums")  # the job has ended: no epoch follows in this process
+    epochs = 5
+    assert start(True)[1] == [1]
+
+
+# --- 6: what is armed is waited for -----------------------------------------------------------------------------------
+
+
+def test_a_modification_that_a_start_has_armed_is_waited_for(spark: SparkSession, tmp_path: Path) -> None:
+    """The flow of the start is armed; what is submitted at once comes after it, and neither is lost."""
+    started = threading.Event()
+
+    def build(limit: int) -> ms.Flow:
+        built = ms.Flow("armed")
+        frame = testing.source(spark, str(tmp_path / "input"), SCHEMA, lists(4))
+        rows = built.source("rows", frame).transform("big", lambda df: df.where(f"v >= {limit}"))
+        rows.sink("out", ms.sinks.noop())
+        return built
+
+    def hold(event: Event) -> None:
+        if isinstance(event, Exchanging) and event.step == "started":
+            return
+        if isinstance(event, (After,)):
+            started.wait(60)
+
+    options: dict[str, Any] = {"cache": tmp_path / "cache", "on_drift": "apply"}
+    build(0).start(tmp_path / "c", trigger=ms.available_now(), **options).await_termination()
+    testing.source(spark, str(tmp_path / "input"), SCHEMA, lists(6))
+    job = build(10).start(tmp_path / "c", trigger=ms.every(0), listener=hold, **options)
+    second = job.modify(ms.insert("more", lambda df: df.where("k < 9"), after="big"))
+    started.set()
+    second.wait(60)
+    phases = [one.phase for one in job.modifications]
+    job.stop()
+    assert phases == [ms.Phase.COMPLETED, ms.Phase.COMPLETED]
+    assert [o.id for o in job.plan.operators] == ["rows", "big", "more", "out"]
+    assert "v >= {limit}" in job.plan["big"].code.source  # type: ignore[union-attr]
+
+
+def test_a_modification_is_cancelled_wherever_it_stands(spark: SparkSession) -> None:
+    go_on, at = threading.Event(), threading.Event()
+    hung = threading.Event()
+
+    def build(flow: ms.Flow, a: ms.Stream) -> None:
+        a.transform("same", lambda df: df).sink("out", out)
+
+    def hangs(df: Any) -> Any:
+        hung.set()
+        while not go_on.wait(0.05):
+            pass
+        return df
+
+    out = ms.sinks.memory()
+    with Live(spark, build, a=SCHEMA) as live:
+        live.feed("a", [(1, 1)])
+        in_dry_run = live.job.modify(ms.replace("same", hangs))
+        queued = live.job.modify(ms.replace("same", lambda df: df.where("v > 5")))
+        assert hung.wait(60)
+        queued.cancel()
+        in_dry_run.cancel()
+        for one in (in_dry_run, queued):
+            with pytest.raises(ms.ModificationError, match="Cancelled"):
+                one.wait(60)
+        live.feed("a", [(1, 2)])
+        done = live.modify(ms.replace("same", lambda df: df.where("v > 2")))
+        with pytest.raises(ms.PlanError, match=r"is Completed, so it cannot be cancelled; undo\(\) it"):
+            done.cancel()
+        live.feed("a", [(1, 1), (1, 3)])
+        assert [row.v for row in out.rows()] == [1, 2, 3]
+    assert at is not None
+
+
+# --- 13: shadows ------------------------------------------------------------------------------------------------------
+
+
+def test_a_shadow_ends_when_the_job_is_modified_under_it(spark: SparkSession) -> None:
+    def build(flow: ms.Flow, a: ms.Stream) -> None:
+        a.transform("same", lambda df: df).sink("out", ms.sinks.memory())
+
+    with Live(spark, build, a=SCHEMA) as live:
+        live.feed("a", [(1, 1)])
+        shadow = live.job.shadow(ms.insert("less", lambda df: df.where("v < 3"), after="same"))
+        live.modify(ms.insert("more", lambda df: df.where("k > 0"), after="same"))
+        live.feed("a", [(1, 2)])
+        assert not shadow.is_active
+        assert "the job was modified since the shadow began (plan version 1 became 2)" in shadow.error
+        with pytest.raises(ms.JobError, match="nothing was promoted"):
+            shadow.promote()
+
+
+def test_a_shadow_takes_a_whole_flow(spark: SparkSession) -> None:
+    out = ms.sinks.memory()
+
+    def build(flow: ms.Flow, a: ms.Stream) -> None:
+        a.transform("same", lambda df: df).sink("out", out)
+
+    with Live(spark, build, a=SCHEMA) as live:
+        live.feed("a", [(1, 1)])
+        other = ms.Flow("live")
+        rows = other.source("a", live._source("a"))
+        rows.transform("same", lambda df: df.where("v < 3")).sink("out", out)
+        shadow = live.job.shadow(other)
+        live.feed("a", [(1, 2), (1, 3)])
+        assert shadow.differences["out"].missing == 1
+
+
+# --- 14: calls from the wrong thread ----------------------------------------------------------------------------------
+
+
+def test_calls_that_would_wait_for_their_own_thread_are_refused_and_stop_is_taken(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    refused: dict[str, str] = {}
+    job: list[ms.Job] = []
+    begun = threading.Event()
+
+    def attempt(where: str) -> None:
+        begun.wait(60)
+        calls = {
+            "savepoint": lambda: job[0].savepoint(tmp_path / f"saved-{where}"),
+            "wait": lambda: job[0].modify(ms.replace("nobody", lambda df: df)).wait(60),
+            "shadow": lambda: job[0].shadow(ms.remove("out")),
+            "await_termination": lambda: job[0].await_termination(60),
+        }
+        for name, call in calls.items():
+            try:
+                call()
+            except ms.JobError as error:
+                refused[f"{where} {name}"] = str(error)
+
+    def listen(event: Event) -> None:
+        if event == After(Step.PUBLISH, 1):
+            attempt("listener")
+            job[0].stop()
+
+    def publish(df: Any, epoch: int) -> None:
+        if epoch == 0:
+            attempt("sink")
+
+    built = flow(spark, tmp_path, 50, ms.sinks.foreach_batch(publish))
+    job.append(built.start(tmp_path / "checkpoint", trigger=ms.every(0), cache=tmp_path / "cache", listener=listen))
+    begun.set()
+    assert job[0].await_termination(60), "stop() from a listener stops the job"
+    names = ("savepoint", "wait", "shadow", "await_termination")
+    assert set(refused) == {f"{where} {name}" for where in ("listener", "sink") for name in names}
+    assert all("Call it from another thread" in error for error in refused.values())
+    last = job[0].status.epoch
+    assert last < 49
+
+
+def test_stopping_a_job_does_not_wait_for_a_dry_run_that_hangs(spark: SparkSession) -> None:
+    hung = threading.Event()
+
+    def build(flow: ms.Flow, a: ms.Stream) -> None:
+        a.transform("same", lambda df: df).sink("out", ms.sinks.memory())
+
+    def hangs(df: Any) -> Any:
+        hung.set()
+        while True:
+            threading.Event().wait(0.05)
+
+    with Live(spark, build, a=SCHEMA) as live:
+        live.feed("a", [(1, 1)])
+        modification = live.job.modify(ms.replace("same", hangs))
+        assert hung.wait(60)
+        stopper = threading.Thread(target=live.job.stop, daemon=True)
+        stopper.start()
+        stopper.join(30)  # its deadline is a minute
+        assert not stopper.is_alive()
+        assert modification.phase is ms.Phase.FAILED
+
+
+# --- 16: what goes away under a job -----------------------------------------------------------------------------------
+
+
+def test_a_checkpoint_that_is_deleted_under_a_job_ends_it(spark: SparkSession, tmp_path: Path) -> None:
+    def listen(event: Event) -> None:
+        if event == After(Step.RUN, 1):
+            shutil.rmtree(tmp_path / "checkpoint")
+
+    with pytest.raises(ms.CheckpointError, match="was deleted, moved or exchanged while the job ran"):
+        run(spark, tmp_path, 3, ms.sinks.noop(), listener=listen)
