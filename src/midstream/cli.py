@@ -52,6 +52,27 @@ def demo(
 
 
 @app.command()
+def sinks(
+    checkpoint: Annotated[str, typer.Argument(help="The checkpoint of a job that is stopped: a path or a URI.")],
+) -> None:
+    """Show whether the sinks of a job have what its checkpoint says was published to them.
+
+    For after a backup was restored. Nothing is changed. Ends with 0 if all fit, with 1 if one does not. Code that the
+    checkpoint holds is loaded: use it on checkpoints that you trust.
+    """
+    from midstream.sink_report import report
+
+    try:
+        found = report(checkpoint, typer.echo)
+    except MidstreamError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(1) from None
+    for each in found:
+        typer.echo(f"{'ok     ' if each.fits else 'DIFFERS'}  {each.sink}  {each.target}\n         {each.found}")
+    raise typer.Exit(0 if all(each.fits for each in found) else 1)
+
+
+@app.command()
 def ingest(
     to: Annotated[Path, typer.Option(help="Directory of the spool; made if it does not exist.")],
     listen: Annotated[

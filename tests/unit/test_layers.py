@@ -20,7 +20,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "midstream"
 LAYERS: tuple[frozenset[str], ...] = tuple(
     frozenset(names.split())
     for names in (
-        "api cli __main__ web demo bench nexmark testing live cluster ingest",
+        "api cli sink_report __main__ web demo bench nexmark testing live cluster ingest",
         (
             "job starting modifications handle watching query flow additions triggers joins ranking count_windows java "
             "sessions"
