@@ -2,7 +2,7 @@
 
 ```
 spool.json                            format, id and columns; written once
-000000000000001200-400-1.arrow        records 1200 to 1599, in a file that was merged once
+000000000000001200-400-1-<sum>.arrow  records 1200 to 1599, in a file that was merged once, and its checksum
 readers/<name>.json                   what a reading job has committed, and how long it wants to go back
 producers.json                        next sequence number of each producer, as of the deleted segments
 dead-letters.jsonl                    what was refused, and why
@@ -11,6 +11,10 @@ lock                                  held by the one process that writes
 
 A segment has its name only once it is synced: what a crash tears has the ending `.tmp`, and is never read. One process
 writes, merges and deletes segments; readers only write their own file below `readers`.
+
+Nothing is used before its checksum was compared: Arrow reads a segment in which a bit has changed as other records, or
+ends the process. The files of JSON are sealed, and so is what a segment notes of producers, which a writer reads when
+it starts, where reading all segments whole would take too long.
 """
 
 from __future__ import annotations
@@ -18,8 +22,9 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 
 import msgspec
@@ -27,6 +32,8 @@ import pyarrow as pa
 
 from midstream.errors import MidstreamError, PlanError
 from midstream.sources.columns import Column
+from midstream.sources.sealed import BrokenSealError, seal, unseal
+from midstream.state.checksum import checksum
 from midstream.storage import Storage
 
 SPEC = "spool.json"
@@ -35,9 +42,10 @@ PRODUCERS = "producers.json"
 DEAD_LETTERS = "dead-letters.jsonl"
 LOCK = "lock"
 TEMPORARY = ".tmp"
-FORMAT = 1
+FORMAT = 2  # 1 had no checksums
 
-_NAME = re.compile(r"(\d{18})-(\d+)-(\d+)\.arrow")
+_NAME = re.compile(r"(\d{18})-(\d+)-(\d+)-([0-9a-f]{16})\.arrow")
+_NOTES = b"midstream.producers"
 _TRIES = 50  # a directory that is read while segments are merged may show neither the old nor the new ones
 _PAUSE = 0.02
 
@@ -48,6 +56,10 @@ class Spec(msgspec.Struct, frozen=True):
     id: str  # offsets of one spool mean nothing in another
     columns: tuple[Column, ...]
     format: int = FORMAT
+
+
+class _Version(msgspec.Struct, frozen=True):
+    format: int = 1
 
 
 class Mark(msgspec.Struct, frozen=True):
@@ -64,6 +76,7 @@ class Segment:
     first: int
     count: int
     level: int  # how often its records were merged into a larger file
+    checksum: int
     size: int = 0  # bytes
 
     @property
@@ -74,7 +87,7 @@ class Segment:
     @property
     def name(self) -> str:
         """The name of its file."""
-        return f"{self.first:018}-{self.count}-{self.level}.arrow"
+        return f"{self.first:018}-{self.count}-{self.level}-{self.checksum:016x}.arrow"
 
 
 def read_spec(directory: str) -> Spec:
@@ -82,15 +95,20 @@ def read_spec(directory: str) -> Spec:
     path = os.path.join(directory, SPEC)
     try:
         with open(path, "rb") as file:
-            spec = msgspec.json.decode(file.read(), type=Spec)
+            content = file.read()
+        found = msgspec.json.decode(content.partition(b"\n")[0], type=_Version).format
+        spec = unseal(content, Spec) if found == FORMAT else None
     except (FileNotFoundError, NotADirectoryError):
         raise PlanError(
             f"{directory} is not a spool: it has no {SPEC}. Make one with `midstream ingest --to {directory}`"
         ) from None
-    except msgspec.MsgspecError as error:
-        raise PlanError(f"{path} cannot be read: {error}. Restore the file, or begin a spool elsewhere") from None
-    if spec.format != FORMAT:
-        raise PlanError(f"{directory} has spool format {spec.format}; this version of Midstream reads {FORMAT}")
+    except (msgspec.MsgspecError, UnicodeDecodeError, BrokenSealError) as error:
+        raise PlanError(f"{path} is damaged: {error}. Restore the file, or begin a spool elsewhere") from None
+    if spec is None:
+        raise PlanError(
+            f"{directory} has spool format {found}; this version of Midstream reads {FORMAT}. Let the version that "
+            "wrote it read it to its end, and begin a spool elsewhere"
+        )
     return spec
 
 
@@ -101,7 +119,8 @@ def scan(directory: str) -> tuple[list[Segment], list[Segment]]:
         match = _NAME.fullmatch(entry.name)
         if match:
             try:
-                found.append(Segment(int(match[1]), int(match[2]), int(match[3]), entry.stat().st_size))
+                size = entry.stat().st_size
+                found.append(Segment(int(match[1]), int(match[2]), int(match[3]), int(match[4], 16), size))
             except FileNotFoundError:
                 continue  # merged or deleted meanwhile
     found.sort(key=lambda segment: (segment.first, -segment.count, -segment.level))
@@ -152,10 +171,21 @@ def read(directory: str, start: int, end: int) -> Iterator[pa.RecordBatch]:
             time.sleep(_PAUSE)
 
 
-def metadata(directory: str, segment: Segment) -> dict[bytes, bytes]:
-    """Read what a segment says about itself."""
-    with _opened(directory, segment) as file:
-        return dict(file.schema.metadata or {})
+def noted(progress: Mapping[str, int]) -> dict[bytes, bytes]:
+    """Give the metadata of a segment's schema: the producers' next sequence numbers after it."""
+    return {_NOTES: seal(progress)}
+
+
+def notes(directory: str, segment: Segment) -> dict[str, int]:
+    """Read what a segment notes of producers, without reading all of it."""
+    try:
+        with pa.ipc.open_file(pa.memory_map(os.path.join(directory, segment.name))) as file:
+            found = (file.schema.metadata or {}).get(_NOTES, b"")
+        return unseal(found, dict[str, int])
+    except FileNotFoundError:
+        raise
+    except (pa.ArrowException, OSError, UnicodeDecodeError, BrokenSealError) as error:
+        raise _damaged(directory, segment, f"what it notes of producers cannot be read ({error})") from None
 
 
 def sync_directory(directory: str) -> None:
@@ -173,29 +203,36 @@ def local_directory(directory: str | os.PathLike[str]) -> str:
 
 def _rows(directory: str, segment: Segment, start: int, end: int) -> Iterator[pa.RecordBatch]:
     """Give rows of a segment, counted from its first."""
-    with _opened(directory, segment) as file:
-        at = 0
-        for index in range(file.num_record_batches):
-            batch = file.get_batch(index)
-            first, last = max(start - at, 0), min(end - at, batch.num_rows)
-            if first < last:
-                rows = batch.slice(first, last - first)
-                yield rows.replace_schema_metadata(None)
-            at += batch.num_rows
-        if at != segment.count:
-            raise _damaged(directory, segment, f"{at} records instead of {segment.count}")
+    state = os.stat(os.path.join(directory, segment.name))
+    _verify(directory, segment, state.st_ino, state.st_mtime_ns)
+    file = pa.ipc.open_file(_content(directory, segment))
+    at = 0
+    for index in range(file.num_record_batches):
+        batch = file.get_batch(index)
+        first, last = max(start - at, 0), min(end - at, batch.num_rows)
+        if first < last:
+            yield batch.slice(first, last - first).replace_schema_metadata(None)
+        at += batch.num_rows
+    if at != segment.count:
+        raise _damaged(directory, segment, f"{at} records instead of {segment.count}")
 
 
-def _opened(directory: str, segment: Segment) -> pa.ipc.RecordBatchFileReader:
-    try:
-        return pa.ipc.open_file(pa.memory_map(os.path.join(directory, segment.name)))
-    except pa.ArrowInvalid as error:
-        raise _damaged(directory, segment, str(error)) from None
+@lru_cache(maxsize=4096)  # many small epochs read one large segment; what fails is not kept
+def _verify(directory: str, segment: Segment, inode: int, changed: int) -> None:
+    """Compare the checksum of a file, once while it stays the same file."""
+    if checksum(_content(directory, segment)) != segment.checksum:
+        raise _damaged(directory, segment, "its content does not have the checksum in its name")
+
+
+def _content(directory: str, segment: Segment) -> pa.Buffer:
+    with pa.memory_map(os.path.join(directory, segment.name)) as file:
+        return file.read_buffer()
 
 
 def _damaged(directory: str, segment: Segment, what: str) -> MidstreamError:
     return MidstreamError(
-        f"the segment {os.path.join(directory, segment.name)} is damaged: {what}. Restore the file from a copy"
+        f"the segment {os.path.join(directory, segment.name)} is damaged: {what}. Restore the file from a copy; "
+        f"without one records {segment.first} to {segment.end - 1} are lost: begin a new spool and a new checkpoint"
     )
 
 

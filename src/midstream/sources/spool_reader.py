@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
@@ -14,6 +13,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from midstream.errors import MidstreamError
 from midstream.sources import segments as layout
 from midstream.sources.columns import ddl
+from midstream.sources.sealed import seal
 from midstream.sources.segments import Mark, Spec
 from midstream.storage import Storage
 
@@ -132,5 +132,5 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if record == self._marked:
             return
         path = os.path.join(layout.READERS, f"{self._reader}.json")
-        Storage(self._directory).write(path, msgspec.json.encode(Mark(record, self._keep)))
+        Storage(self._directory).write(path, seal(Mark(record, self._keep)))
         self._marked = record

@@ -9,18 +9,18 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
-import msgspec
 import pyarrow as pa
 
 from midstream.errors import MidstreamError, PlanError
 from midstream.sources import segments as layout
 from midstream.sources.columns import Column, arrow_schema, ddl
+from midstream.sources.sealed import BrokenSealError, seal, unseal
 from midstream.sources.segments import Mark, Segment, Spec
+from midstream.state.checksum import checksum
 from midstream.storage import Storage
 
 MERGE = 32  # so many small segments in a row become one: few files, and each record is written again only rarely
 MERGED_BYTES = 32 << 20
-_PRODUCERS = b"midstream.producers"
 
 
 class SpoolWriter:
@@ -104,20 +104,21 @@ class SpoolWriter:
         os.close(self._lock)
 
     def _write(self, rows: pa.Table, first: int, level: int, progress: Mapping[str, int]) -> Segment:
-        notes = {_PRODUCERS: msgspec.json.encode(progress)} if progress else None
+        notes = layout.noted(progress)
         sink = pa.BufferOutputStream()
         with pa.ipc.new_file(sink, self.schema.with_metadata(notes)) as file:
             file.write_table(rows.combine_chunks().replace_schema_metadata(notes), max_chunksize=1 << 16)
         content = sink.getvalue()
-        segment = Segment(first, rows.num_rows, level, content.size)
+        segment = Segment(first, rows.num_rows, level, checksum(content), content.size)
         temporary = segment.name + layout.TEMPORARY
         try:
             self._storage.write_new(temporary, content)
+            os.rename(self._storage.path(temporary), self._storage.path(segment.name))
+            layout.sync_directory(self.directory)
         except BaseException as error:
             self._storage.delete(temporary)
+            self._storage.delete(segment.name)  # nobody was told of it, and its records will come again
             raise (error.__cause__ if isinstance(error.__cause__, OSError) else error) from None
-        os.rename(self._storage.path(temporary), self._storage.path(segment.name))
-        layout.sync_directory(self.directory)
         return segment
 
     def _merge(self) -> None:
@@ -131,7 +132,7 @@ class SpoolWriter:
                 return
             notes: dict[str, int] = {}
             for segment in last:
-                notes |= _progress(self.directory, segment)
+                notes |= layout.notes(self.directory, segment)
             batches = list(layout.read(self.directory, last[0].first, last[-1].end))
             rows = pa.Table.from_batches(batches, self.schema)
             merged = self._write(rows, last[0].first, last[0].level + 1, notes)
@@ -153,14 +154,21 @@ class SpoolWriter:
     def _known_producers(self) -> dict[str, int]:
         known: dict[str, int] = {}
         if self._storage.exists(layout.PRODUCERS):
-            known = msgspec.json.decode(self._storage.read(layout.PRODUCERS), type=dict[str, int])
+            try:
+                known = unseal(self._storage.read(layout.PRODUCERS), dict[str, int])
+            except BrokenSealError as error:
+                raise MidstreamError(
+                    f"{self._storage.path(layout.PRODUCERS)} is damaged: {error}. Restore the file from a copy; "
+                    "without one nobody can tell what producers have sent: let the job read this spool to its end, "
+                    "and begin one elsewhere"
+                ) from None
         for segment in self._segments:
-            for producer, following in _progress(self.directory, segment).items():
+            for producer, following in layout.notes(self.directory, segment).items():
                 known[producer] = max(following, known.get(producer, 0))
         return known
 
     def _save_producers(self) -> None:
-        self._storage.write(layout.PRODUCERS, msgspec.json.encode(self.producers))
+        self._storage.write(layout.PRODUCERS, seal(self.producers))
 
     def _marks(self) -> dict[str, Mark]:
         marks = {}
@@ -168,10 +176,10 @@ class SpoolWriter:
             if not name.endswith(".json"):
                 continue
             try:
-                marks[name] = msgspec.json.decode(self._storage.read(f"{layout.READERS}/{name}"), type=Mark)
+                marks[name] = unseal(self._storage.read(f"{layout.READERS}/{name}"), Mark)
             except FileNotFoundError:
                 continue  # removed meanwhile, to forget the reader
-            except msgspec.MsgspecError:
+            except BrokenSealError:
                 marks[name] = Mark(0, 0.0)  # it cannot tell what it has read, so all of it stays
         return marks
 
@@ -218,7 +226,7 @@ def _spec(storage: Storage, columns: tuple[Column, ...]) -> Spec:
     """Read what the spool is, or make it."""
     if not storage.exists(layout.SPEC):
         spec = Spec(uuid.uuid4().hex, columns)
-        storage.write(layout.SPEC, msgspec.json.encode(spec))
+        storage.write(layout.SPEC, seal(spec))
         return spec
     spec = layout.read_spec(storage.root)
     if spec.columns != columns:
@@ -227,8 +235,3 @@ def _spec(storage: Storage, columns: tuple[Column, ...]) -> Spec:
             "or write to another directory"
         )
     return spec
-
-
-def _progress(directory: str, segment: Segment) -> dict[str, int]:
-    notes = layout.metadata(directory, segment).get(_PRODUCERS)
-    return msgspec.json.decode(notes, type=dict[str, int]) if notes else {}
