@@ -30,14 +30,17 @@ def environment() -> dict[str, str]:
 class Server:
     """A running server, on a port that stays the same when it is started again."""
 
-    def __init__(self, spool: Path, *options: str) -> None:
+    def __init__(self, spool: Path, *options: str, files: int | None = None) -> None:
         self.spool, self.port = spool, 0
+        self._files = files  # that it may have open
         self.up = threading.Event()
         self._options = options
         self.start()
 
     def start(self) -> None:
         command = [sys.executable, "-m", "midstream.cli", "ingest", "--to", str(self.spool)]
+        if self._files is not None:
+            command = ["/bin/sh", "-c", f'ulimit -n {self._files}; exec "$@"', "sh", *command]
         self.process = subprocess.Popen(
             [*command, "--listen", f"127.0.0.1:{self.port}", *self._options],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(),
@@ -95,8 +98,8 @@ def record(n: int) -> str:
 
 
 @contextmanager
-def served(spool: Path, *options: str) -> Iterator[Server]:
-    server = Server(spool, *options)
+def served(spool: Path, *options: str, files: int | None = None) -> Iterator[Server]:
+    server = Server(spool, *options, files=files)
     try:
         yield server
     finally:

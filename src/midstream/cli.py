@@ -90,6 +90,10 @@ def ingest(
         bool, typer.Option("--allow-remote", help="Listen where other machines can connect; needs a token.")
     ] = False,
     token_file: Annotated[Path | None, typer.Option(help="File with the token that producers must send.")] = None,
+    max_connections: Annotated[
+        int, typer.Option(help="The most connections; beyond it, who does the least is closed.", min=1)
+    ] = 1000,
+    idle: Annotated[float, typer.Option(help="Seconds after which a silent connection is closed.", min=0.1)] = 300.0,
 ) -> None:
     """Take in records over TCP and HTTP, and acknowledge them when they are on disk.
 
@@ -97,7 +101,7 @@ def ingest(
     """
     from midstream.ingest.command import run
 
-    run(to, listen, format, schema, max_bytes, max_record, allow_remote, token_file)
+    run(to, listen, format, schema, max_bytes, max_record, allow_remote, token_file, max_connections, idle)
 
 
 @nexmark.command("generate")

@@ -63,14 +63,14 @@ def test_what_is_not_understood_is_answered(plain: Server) -> None:
     assert plain.post(record(0), Midstream_Producer="p")[0] == 400
     assert plain.post(record(0), Midstream_Producer="p/q", Midstream_Sequence="0")[0] == 400
     for request, status in [
-        (b"POST / HTTP/1.1\r\n\r\n", "411"),
-        (b"POST / HTTP/1.1\r\nContent-Length: x\r\n\r\n", "400"),
-        (b"POST / HTTP/1.1\r\nContent-Length: 99\r\n\r\nshort", "400"),
-        (b"POST / HTTP/1.1\r\nContent-Length: 99999999999\r\n\r\n", "413"),
-        (b"POST / HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", "400"),
-        (b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", "400"),
-        (b"POST / HTTP/1.1\r\nno colon\r\n\r\n", "400"),
-        (b"GET / HTTP/1.1\r\nA: " + b"x" * 20_000 + b"\r\n\r\n", "431"),
+        (b"POST / HTTP/1.1\r\nHost: a\r\n\r\n", "411"),
+        (b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: x\r\n\r\n", "400"),
+        (b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 99\r\n\r\nshort", "400"),
+        (b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999999\r\n\r\n", "413"),
+        (b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", "400"),
+        (b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", "400"),
+        (b"POST / HTTP/1.1\r\nHost: a\r\nno colon\r\n\r\n", "400"),
+        (b"GET / HTTP/1.1\r\nHost: a\r\nA: " + b"x" * 20_000 + b"\r\n\r\n", "431"),
     ]:
         assert plain.talk(request)[0].split(" ")[1] == status
 

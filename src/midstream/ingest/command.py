@@ -23,6 +23,8 @@ def run(
     max_record: int,
     allow_remote: bool,
     token_file: Path | None,
+    max_connections: int,
+    idle: float,
 ) -> None:
     """Serve until a signal comes; what cannot work is refused before anything listens."""
     host, port = address(listen)
@@ -36,6 +38,8 @@ def run(
         max_record=min(max_record, max_bytes // 16),
         max_bytes=max_bytes,
         token=token,
+        max_connections=max_connections,
+        idle=idle,
     )
     console = Console(stderr=True, highlight=False)
     with console.status("starting") as line:

@@ -15,12 +15,13 @@ import msgspec
 import pyarrow as pa
 
 from midstream.errors import SchemaError
-from midstream.ingest.records import Format, Refused
+from midstream.ingest.records import Format, Parsed, Refused
 from midstream.sources.segments import DEAD_LETTERS, sync_directory
 from midstream.sources.spool_writer import SpoolWriter
 
 LINGER = 0.002  # seconds that a group waits for more: less syncing, fewer files
 GROUP_BYTES = 16 << 20
+LARGE_BYTES = 1 << 20
 RELEASE_EVERY = 0.25
 MAX_PRODUCERS = 100_000
 _OVERHEAD = 8192  # bytes of a segment that are not rows, about
@@ -80,6 +81,14 @@ class _Group:
     size: int = _OVERHEAD
 
 
+class _Waiting(NamedTuple):
+    """A block that waits for its group."""
+
+    block: Block
+    content: Parsed | Malformed | None  # none: still to be read
+    outcome: asyncio.Future[Outcome]
+
+
 class Committer:
     """Owns the writer of a spool, and the only thread that touches it.
 
@@ -93,7 +102,8 @@ class Committer:
         self.full = False
         self._writer, self._format = writer, format
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="midstream-commit")
-        self._waiting: list[tuple[Block, asyncio.Future[Outcome]]] = []
+        self._apart = ThreadPoolExecutor(1, thread_name_prefix="midstream-large")
+        self._waiting: list[_Waiting] = []
         self._work = asyncio.Event()
         self._room = asyncio.Event()
 
@@ -117,8 +127,12 @@ class Committer:
 
     async def submit(self, block: Block) -> Outcome:
         """Have a block written with the next group, and wait for it."""
-        future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        self._waiting.append((block, future))
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Outcome] = loop.create_future()
+        # A large block takes seconds to read, so it is read apart, one at a time, and small ones overtake it.
+        is_large = len(block.data) > LARGE_BYTES
+        content = await loop.run_in_executor(self._apart, self._read, block) if is_large else None
+        self._waiting.append(_Waiting(block, content, future))
         self._work.set()
         return await future
 
@@ -133,10 +147,10 @@ class Committer:
             await self._work.wait()
             await asyncio.sleep(LINGER)
             group = self._next_group()
-            outcomes = await self._in_thread(self._commit, [block for block, _ in group])
-            for (_, future), outcome in zip(group, outcomes, strict=True):
-                if not future.done():  # its connection may be gone
-                    future.set_result(outcome)
+            outcomes = await self._in_thread(self._commit, group)
+            for waiting, outcome in zip(group, outcomes, strict=True):
+                if not waiting.outcome.done():  # its connection may be gone
+                    waiting.outcome.set_result(outcome)
 
     async def release(self) -> None:
         """Free what the readers are done with, again and again until cancelled."""
@@ -149,13 +163,14 @@ class Committer:
 
     def close(self) -> None:
         """End the thread after what it is doing, and let the spool go."""
+        self._apart.shutdown(wait=True, cancel_futures=True)
         self._thread.shutdown(wait=True)
         self._writer.close()
 
-    def _next_group(self) -> list[tuple[Block, asyncio.Future[Outcome]]]:
+    def _next_group(self) -> list[_Waiting]:
         size = taken = 0
         while taken < len(self._waiting) and (taken == 0 or size < min(GROUP_BYTES, self.max_bytes // 8)):
-            size += len(self._waiting[taken][0].data)
+            size += len(self._waiting[taken].block.data)
             taken += 1
         group, self._waiting = self._waiting[:taken], self._waiting[taken:]
         if not self._waiting:
@@ -165,10 +180,12 @@ class Committer:
     async def _in_thread(self, call: Callable[..., T], *arguments: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, call, *arguments)
 
-    def _commit(self, blocks: Sequence[Block]) -> list[Outcome]:
+    def _commit(self, blocks: Sequence[_Waiting]) -> list[Outcome]:
         """Write a group: dead letters first, for a refusal that is acknowledged must be on record."""
         group = _Group()
-        outcomes = [self._take(block, group) for block in blocks]
+        outcomes = [
+            self._take(waiting.block, waiting.content or self._read(waiting.block), group) for waiting in blocks
+        ]
         try:
             if group.letters:
                 append_letters(self._writer.directory, group.letters)
@@ -185,35 +202,39 @@ class Committer:
         self.refused += sum(len(outcome.refused) for outcome in stored)
         return outcomes
 
-    def _take(self, block: Block, group: _Group) -> Outcome:
-        """Add a block to a group, unless it does not fit; nothing is written yet."""
+    def _read(self, block: Block) -> Parsed | Malformed:
+        """Turn a block into rows; in any thread."""
         try:
-            records = self._format.split(block.data)
+            return self._format.parse(self._format.split(block.data))
         except Exception as error:  # whatever a producer sends must not end the server
-            reason = str(error) if isinstance(error, SchemaError) else f"cannot be read: {error!r}"
-            group.letters.append(letter(block, Refused(0, reason, b""), len(block.data)))
-            return Malformed(reason)
-        duplicates = 0
+            return Malformed(str(error) if isinstance(error, SchemaError) else f"cannot be read: {error!r}")
+
+    def _take(self, block: Block, content: Parsed | Malformed, group: _Group) -> Outcome:
+        """Add a block to a group, unless it does not fit; nothing is written yet."""
+        if isinstance(content, Malformed):
+            group.letters.append(letter(block, Refused(0, content.reason, b""), len(block.data)))
+            return content
+        records, duplicates = content.rows.num_rows + len(content.refused), 0
         if block.producer is not None:
             following = group.progress.get(block.producer, self.following(block.producer))
             if block.sequence > following:
                 return Gap(following)
-            duplicates = min(following - block.sequence, len(records))
-        parsed = self._format.parse(records[duplicates:])
-        refused = [Refused(r.place + duplicates, r.reason, r.content) for r in parsed.refused]
+            duplicates = min(following - block.sequence, records)
+        refused = [one for one in content.refused if one.place >= duplicates]
+        rows = content.rows.slice(duplicates - (len(content.refused) - len(refused)))
         letters = [letter(block, one, len(one.content)) for one in refused]
-        size = parsed.rows.nbytes + sum(map(len, letters))
+        size = rows.nbytes + sum(map(len, letters))
         if size > self.max_bytes // 2:
             return Malformed(f"{len(block.data)} bytes at once do not fit in a spool of {self.max_bytes}")
         if not self._writer.fits(group.size + size):
             return Full()
         group.size += size
         group.letters += letters
-        if parsed.rows.num_rows:
-            group.rows.append(parsed.rows)
-        if block.producer is not None and len(records) > duplicates:
-            group.progress[block.producer] = block.sequence + len(records)
-        return Stored(parsed.rows.num_rows, duplicates, refused)
+        if rows.num_rows:
+            group.rows.append(rows)
+        if block.producer is not None and records > duplicates:
+            group.progress[block.producer] = block.sequence + records
+        return Stored(rows.num_rows, duplicates, refused)
 
 
 def letter(block: Block, refused: Refused, size: int) -> bytes:

@@ -1,6 +1,7 @@
 """Records over HTTP: `POST /` a body of records, and the answer comes when they are on disk.
 
-`GET /` tells how the server is, `GET /producers/<id>` which sequence number a producer should send next.
+`GET /` tells how the server is, `GET /producers/<id>` which sequence number a producer should send next. Requests are
+parsed by h11, and what two parsers might read in two ways is refused: a proxy in front may be the other one.
 """
 
 from __future__ import annotations
@@ -10,25 +11,92 @@ import re
 from http import HTTPStatus
 from typing import Any
 
+import h11
 import msgspec
 
 from midstream.ingest.committer import Block, Committer, Full, Gap, Malformed, Stored
-from midstream.ingest.peer import Peer, TooLongError
+from midstream.ingest.peer import DismissedError, Peer
 from midstream.ingest.settings import Settings, is_producer
 
-REQUEST = re.compile(rb"([A-Z]+) (\S+) HTTP/1\.([01])")
 HEADER_BYTES = 16 << 10
-BODIES = 16  # read at a time, so that memory is bounded
-SECONDS_PER_BODY = 60.0
+PIECES = 1 << 16  # the most chunks of a body: each costs time, however small it is
 RETRY_AFTER = 1
+
+# A connection that begins like this speaks HTTP, well or badly; the beginning may end before the line does.
+_REQUEST = re.compile(
+    rb"(?:GET|HEAD|POST|PUT|PATCH|DELETE|OPTIONS|TRACE|CONNECT|PRI)[ \t]"
+    rb"(?:[^\n]*HTTP/[0-9.]*[ \t]*\r?\n|[ \t]*(?:/|http)[^\n]*\Z)",
+    re.IGNORECASE,
+)
+_ONCE = ("host", "authorization", "expect", "origin", "midstream-producer", "midstream-sequence")
+
+
+def is_request(beginning: bytes) -> bool:
+    r"""Tell whether a connection that begins so speaks HTTP.
+
+    >>> is_request(b"GET / HTTP/1.1\r\nHost: a"), is_request(b"post  /x http/9\n"), is_request(b"PUT it down\n")
+    (True, True, False)
+    """
+    return bool(_REQUEST.match(beginning))
 
 
 class _Refusal(Exception):  # noqa: N818 (an answer, not an error of ours)
     """A request that is answered with a status and a reason; afterwards the connection cannot be used again."""
 
-    def __init__(self, status: HTTPStatus, reason: str) -> None:
+    def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
         self.status = status
+
+
+class _Wire:
+    """A connection as h11 sees it: events come in, answers go out."""
+
+    def __init__(self, peer: Peer) -> None:
+        self.peer = peer
+        self._state = h11.Connection(h11.SERVER, max_incomplete_event_size=HEADER_BYTES)
+        self._bare = False  # an answer to HEAD has no body
+
+    async def event(self) -> Any:
+        """Give what comes next: a request, a part of its body, its end, or the end of the connection."""
+        while (event := self._state.next_event()) is h11.NEED_DATA:
+            if self._state.they_are_waiting_for_100_continue:
+                await self.peer.send_bytes(self._sent(h11.InformationalResponse(status_code=100, headers=[])))
+            if self.peer.buffer or await self.peer.more():
+                # In small pieces before a request: h11 measures headers only while their end is not there.
+                self._state.receive_data(
+                    self.peer.take(HEADER_BYTES // 8) if self._state.their_state is h11.IDLE else self.peer.take()
+                )
+            else:
+                self._state.receive_data(b"")  # nothing will come any more
+        if isinstance(event, h11.Request):
+            self._bare = event.method == b"HEAD"
+        return event
+
+    async def reply(self, status: int, answer: dict[str, Any], keep: bool) -> None:
+        """Answer the request."""
+        body = msgspec.json.encode(answer) + b"\n"
+        headers = [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
+        if not keep:
+            headers.append(("Connection", "close"))
+        if status == HTTPStatus.TOO_MANY_REQUESTS:
+            headers.append(("Retry-After", str(RETRY_AFTER)))
+        if status == HTTPStatus.UNAUTHORIZED:
+            headers.append(("WWW-Authenticate", "Bearer"))
+        phrase = HTTPStatus(status).phrase.encode()
+        head = self._sent(h11.Response(status_code=status, headers=headers, reason=phrase))
+        content = b"" if self._bare else self._sent(h11.Data(data=body))
+        await self.peer.send_bytes(head + content + self._sent(h11.EndOfMessage()))
+
+    def next_cycle(self, stored: bool) -> bool:
+        """Get ready for another request; false if there can be none."""
+        if self._state.our_state is not h11.DONE or self._state.their_state is not h11.DONE:
+            return False
+        self._state.start_next_cycle()
+        self.peer.finished(len(self._state.trailing_data[0]) + len(self.peer.buffer), stored=stored)
+        return True
+
+    def _sent(self, event: h11.Event) -> bytes:
+        return self._state.send(event) or b""
 
 
 class HttpServer:
@@ -36,30 +104,31 @@ class HttpServer:
 
     def __init__(self, committer: Committer, settings: Settings) -> None:
         self._committer, self._settings = committer, settings
-        self._bodies = asyncio.Semaphore(BODIES)
 
     async def serve(self, peer: Peer) -> None:
         """Answer one request after the other until the connection closes."""
+        wire = _Wire(peer)
         try:
-            while (line := await peer.line(HEADER_BYTES)) is not None:
-                match = REQUEST.fullmatch(line)
-                if match is None:
-                    raise _Refusal(HTTPStatus.BAD_REQUEST, "not an HTTP/1.1 request")
-                headers = await asyncio.wait_for(_headers(peer), SECONDS_PER_BODY)
-                keep = match[3] == b"1" and headers.get("connection", "").lower() != "close"
-                status, answer = await self._answer(peer, match[1].decode(), match[2].decode("latin-1"), headers)
-                keep = keep and not peer.stopping.is_set()
-                await _reply(peer, status, answer, keep)
-                if not keep:
+            while isinstance(request := await wire.event(), h11.Request):
+                status, answer = await self._answer(wire, request)
+                stored = request.method == b"POST" and status in (HTTPStatus.OK, HTTPStatus.MULTI_STATUS)
+                await wire.reply(status, answer, keep=not peer.stopping)
+                if not wire.next_cycle(stored):
                     return
+                await asyncio.sleep(0)  # others first: many requests may have come at once
         except _Refusal as refusal:
-            await _reply(peer, refusal.status, {"error": str(refusal)}, keep=False)
-        except TooLongError:
-            await _reply(peer, HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, {"error": "too long a line"}, keep=False)
+            await wire.reply(refusal.status, {"error": str(refusal)}, keep=False)
+        except h11.RemoteProtocolError as error:
+            if peer.stopping:
+                await wire.reply(HTTPStatus.SERVICE_UNAVAILABLE, {"error": "the server stops"}, keep=False)
+            else:
+                await wire.reply(error.error_status_hint, {"error": f"{error}; nothing was taken"}, keep=False)
+        except DismissedError as error:
+            if peer.unfinished:
+                await wire.reply(HTTPStatus.REQUEST_TIMEOUT, {"error": str(error)}, keep=False)
 
-    async def _answer(
-        self, peer: Peer, method: str, path: str, headers: dict[str, str]
-    ) -> tuple[HTTPStatus, dict[str, Any]]:
+    async def _answer(self, wire: _Wire, request: h11.Request) -> tuple[HTTPStatus, dict[str, Any]]:
+        headers = _checked(request)
         if "origin" in headers:  # a web page in a browser on this machine is not a producer
             raise _Refusal(HTTPStatus.FORBIDDEN, "requests of web pages are not taken")
         scheme, _, token = headers.get("authorization", "").partition(" ")
@@ -67,13 +136,17 @@ class HttpServer:
             scheme.lower() == "bearer" and self._settings.admits(token.encode("latin-1"))
         ):
             raise _Refusal(HTTPStatus.UNAUTHORIZED, "send the token as `Authorization: Bearer TOKEN`")
-        if method == "POST" and path == "/":
-            block = Block(b"", peer.name, *self._producer(headers))
-            async with self._bodies:
-                data = await self._body(peer, headers)
-                return await self._store(Block(data, block.source, block.producer, block.sequence))
-        if method != "GET":
+        path = request.target.decode("latin-1")
+        if request.method == b"POST" and path == "/":
+            producer, sequence = self._producer(headers)
+            data = await self._body(wire, headers)
+            with wire.peer.served():
+                return await self._store(Block(data, wire.peer.name, producer, sequence))
+        if request.method != b"GET":
             raise _Refusal(HTTPStatus.METHOD_NOT_ALLOWED, "POST records to /, or GET / or /producers/<id>")
+        if headers.get("content-length", "0").strip("0") or "transfer-encoding" in headers:
+            raise _Refusal(HTTPStatus.BAD_REQUEST, "GET has no body")
+        await wire.event()  # the end of the request, which is here already
         if path == "/":
             return HTTPStatus.OK, self._status()
         if path.startswith("/producers/"):
@@ -106,47 +179,22 @@ class HttpServer:
             )
         return producer, int(sequence)
 
-    async def _body(self, peer: Peer, headers: dict[str, str]) -> bytes:
-        if headers.get("expect", "").lower() == "100-continue":
-            await peer.send_bytes(b"HTTP/1.1 100 Continue\r\n\r\n")
-        chunked = headers.get("transfer-encoding", "").lower() == "chunked"
-        if "transfer-encoding" in headers and (not chunked or "content-length" in headers):
-            raise _Refusal(HTTPStatus.BAD_REQUEST, "the length of the body is not clear")
-        reading = self._chunks(peer) if chunked else self._counted(peer, headers.get("content-length"))
-        try:
-            body = await asyncio.wait_for(reading, SECONDS_PER_BODY)
-        except asyncio.TimeoutError:
-            raise _Refusal(HTTPStatus.REQUEST_TIMEOUT, f"no body within {SECONDS_PER_BODY:.0f} s") from None
-        if body is None:
-            raise _Refusal(HTTPStatus.BAD_REQUEST, "the body is shorter than announced; nothing was taken")
-        return body
-
-    async def _counted(self, peer: Peer, announced: str | None) -> bytes | None:
-        if announced is None:
-            raise _Refusal(HTTPStatus.LENGTH_REQUIRED, "send Content-Length, or Transfer-Encoding: chunked")
-        if not re.fullmatch("[0-9]{1,18}", announced):
-            raise _Refusal(HTTPStatus.BAD_REQUEST, "Content-Length is not a number")
-        self._limit(int(announced))
-        return await peer.exactly(int(announced))
-
-    async def _chunks(self, peer: Peer) -> bytes | None:
+    async def _body(self, wire: _Wire, headers: dict[str, str]) -> bytes:
+        if "transfer-encoding" not in headers:
+            if "content-length" not in headers:
+                raise _Refusal(HTTPStatus.LENGTH_REQUIRED, "send Content-Length, or Transfer-Encoding: chunked")
+            self._limit(int(headers["content-length"]))
         parts: list[bytes] = []
         total = 0
-        while (line := await peer.line(HEADER_BYTES)) is not None:
-            text = line.split(b";")[0].strip()
-            if not re.fullmatch(rb"[0-9a-fA-F]{1,8}", text):
-                raise _Refusal(HTTPStatus.BAD_REQUEST, "the size of a chunk is not a number")
-            size = int(text, 16)
-            if size == 0:
-                await _headers(peer)
-                return b"".join(parts)
-            total += size
+        while isinstance(event := await wire.event(), h11.Data):
+            parts.append(event.data)
+            total += len(event.data)
             self._limit(total)
-            part = await peer.exactly(size)
-            if part is None or await peer.line(HEADER_BYTES) is None:
-                return None
-            parts.append(part)
-        return None
+            if len(parts) > PIECES:
+                raise _Refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"more than {PIECES} chunks")
+            if len(parts) % 64 == 0:
+                await asyncio.sleep(0)  # others first: many chunks may have come at once
+        return b"".join(parts)
 
     def _limit(self, size: int) -> None:
         most = self._settings.max_body
@@ -178,31 +226,16 @@ class HttpServer:
         return HTTPStatus.BAD_REQUEST
 
 
-async def _headers(peer: Peer) -> dict[str, str]:
-    """Read headers up to the empty line; names in lower case."""
+def _checked(request: h11.Request) -> dict[str, str]:
+    """Give the headers of a request, by names in lower case; those that leave a doubt are refused."""
+    if request.http_version not in (b"1.0", b"1.1"):
+        raise _Refusal(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "HTTP/1.1 is spoken here")
     found: dict[str, str] = {}
-    size = 0
-    while (line := await peer.line(HEADER_BYTES)) is not None:
-        if not line:
-            return found
-        size += len(line)
-        name, colon, content = line.decode("latin-1").partition(":")
-        if not colon or size > HEADER_BYTES or name.lower() in found:
-            raise _Refusal(HTTPStatus.BAD_REQUEST, "the headers cannot be read")
-        found[name.lower()] = content.strip()
-    raise _Refusal(HTTPStatus.BAD_REQUEST, "the headers have no end")
-
-
-async def _reply(peer: Peer, status: HTTPStatus, answer: dict[str, Any], keep: bool) -> None:
-    body = msgspec.json.encode(answer) + b"\n"
-    head = [
-        f"HTTP/1.1 {status.value} {status.phrase}",
-        "Content-Type: application/json",
-        f"Content-Length: {len(body)}",
-        f"Connection: {'keep-alive' if keep else 'close'}",
-    ]
-    if status == HTTPStatus.TOO_MANY_REQUESTS:
-        head.append(f"Retry-After: {RETRY_AFTER}")
-    if status == HTTPStatus.UNAUTHORIZED:
-        head.append("WWW-Authenticate: Bearer")
-    await peer.send_bytes("\r\n".join([*head, "", ""]).encode() + body)
+    for name, content in request.headers:
+        key = name.decode("latin-1")
+        if key in found and key in _ONCE:
+            raise _Refusal(HTTPStatus.BAD_REQUEST, f"{key} stands there twice")
+        found[key] = content.decode("latin-1")
+    if "transfer-encoding" in found and ("content-length" in found or request.http_version == b"1.0"):
+        raise _Refusal(HTTPStatus.BAD_REQUEST, "the length of the body is not clear")
+    return found

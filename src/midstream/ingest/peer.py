@@ -1,40 +1,116 @@
-"""The other end of a connection: bytes in, bytes out, until it closes or the server stops."""
+"""The other end of a connection: bytes in, bytes out, until it closes, is dismissed, or the server stops."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from midstream.ingest.connections import Connections
+
+SECONDS_TO_FINISH = 60.0  # for all of a request, a line or a message, once its first byte is here; or the idle time
+_SECONDS_TO_CLOSE = 5.0
 
 
-class TooLongError(Exception):
-    """A line that is longer than it may be."""
+class DismissedError(Exception):
+    """A peer that must go: it is too slow, or others need its place."""
 
 
 class Peer:
     """Buffers what a connection sends, so that its first line can be looked at before it is taken.
 
-    Promised: once the server stops, nothing more is read; it looks as if the peer had closed.
+    Promised: once the server stops, nothing more is read; it looks as if the peer had closed. Who sends nothing for
+    the idle time, does not finish what it has begun, or does not read its answers is dismissed.
     """
 
     def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, stopping: asyncio.Event, chunk: int
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, connections: Connections, chunk: int
     ) -> None:
-        self.name = "{}:{}".format(*writer.get_extra_info("peername")[:2])
+        self.address, port = writer.get_extra_info("peername")[:2]
+        self.name = f"{self.address}:{port}"
         self.buffer = b""
-        self.stopping = stopping
+        self.busy = False  # its records are being written: not a moment to dismiss it
         self._reader, self._writer, self._chunk = reader, writer, chunk
-        self._stopped = asyncio.ensure_future(stopping.wait())
+        self._connections = connections
+        self._patience = min(SECONDS_TO_FINISH, connections.idle)
+        self._clock = asyncio.get_running_loop().time
+        self._last = self._clock()  # when something was finished
+        self._begun: float | None = None  # when the first byte of what comes next was here
+        self._size = 0  # its bytes
+        self._ending: asyncio.Future[str] = asyncio.get_running_loop().create_future()  # why; "": the server stops
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the server stops."""
+        return self._ending.done() and not self._ending.result()
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether it has begun something."""
+        return self._begun is not None
+
+    def age(self) -> float:
+        """Give the seconds since it began what is not finished yet."""
+        return 0.0 if self._begun is None else self._clock() - self._begun
+
+    def dismiss(self, reason: str) -> None:
+        """Have it told why, and hang up; without a reason, read nothing more from it."""
+        if not self._ending.done():
+            self._ending.set_result(reason)
+        if reason and self._writer.transport.get_write_buffer_size():
+            self._writer.transport.abort()  # it does not read, so it cannot be told
+
+    def finished(self, rest: int = 0, *, stored: bool = False) -> None:
+        """Note that something is done with: a request is answered, records are stored; so many bytes came after it."""
+        self._last = self._clock()
+        self._begun = self._last if rest else None
+        self.keep(rest)
+        self._connections.moved(self, stored)
+
+    def keep(self, size: int) -> None:
+        """Note how many bytes of what is not finished are kept."""
+        self._size = size
+        self._connections.hold(self, size)
+
+    @contextmanager
+    def served(self) -> Iterator[None]:
+        """While its records are written it cannot be dismissed."""
+        self.busy = True
+        try:
+            yield
+        finally:
+            self.busy = False
+
+    async def ended(self) -> None:
+        """Wait until it must go; `DismissedError` unless the server stops."""
+        await asyncio.wait((self._ending,))
+        if self._ending.result():
+            raise DismissedError(self._ending.result())
 
     async def more(self) -> bool:
-        """Read on; false if nothing will come any more."""
+        """Read on; false if nothing will come any more. `DismissedError` if it must go."""
+        idle = self._connections.idle
+        limit = self._last + idle if self._begun is None else self._begun + self._patience
         reading = asyncio.ensure_future(self._reader.read(self._chunk))
         try:
-            await asyncio.wait((reading, self._stopped), return_when=asyncio.FIRST_COMPLETED)
-            chunk = reading.result() if reading.done() else b""
+            wait = max(0.0, limit - self._clock())
+            await asyncio.wait((reading, self._ending), timeout=wait, return_when=asyncio.FIRST_COMPLETED)
+            if self._ending.done():
+                await self.ended()
+                return False
+            if not reading.done():
+                raise DismissedError("nothing came for too long" if self._begun is None else "it took too long to come")
+            chunk = reading.result()
         except ConnectionError:
             chunk = b""
         finally:
             reading.cancel()
-        self.buffer += chunk
+        if chunk:
+            self._begun = self._begun or self._clock()
+            self.buffer += chunk
+            self.keep(self._size + len(chunk))
         return bool(chunk)
 
     async def first_line(self, limit: int) -> bytes | None:
@@ -42,16 +118,13 @@ class Peer:
         while (end := self.buffer.find(b"\n")) < 0:
             if len(self.buffer) > limit or not await self.more():
                 return None
-        return self.buffer[:end].rstrip(b"\r")
+        return self.buffer[:end].rstrip(b"\r") if end <= limit else None
 
     async def line(self, limit: int) -> bytes | None:
-        """Take a line; none if the peer has closed before its end."""
+        """Take a line; none if the peer has closed before its end or `limit` bytes."""
         found = await self.first_line(limit)
-        if len(self.buffer if found is None else found) > limit:
-            raise TooLongError
-        if found is None:
-            return None
-        self.buffer = self.buffer[self.buffer.index(b"\n") + 1 :]
+        if found is not None:
+            self.buffer = self.buffer[self.buffer.index(b"\n") + 1 :]
         return found
 
     async def exactly(self, size: int) -> bytes | None:
@@ -67,26 +140,27 @@ class Peer:
         self.buffer = whole[size:]
         return whole[:size]
 
-    def take(self) -> bytes:
-        """Take all that is buffered."""
-        taken, self.buffer = self.buffer, b""
+    def take(self, most: int | None = None) -> bytes:
+        """Take what is buffered, or the beginning of it."""
+        taken, self.buffer = self.buffer[:most], b"" if most is None else self.buffer[most:]
         return taken
 
     async def send(self, *lines: str) -> None:
         """Send lines, and wait while the peer does not read."""
-        self._writer.write("".join(f"{line}\n" for line in lines).encode())
-        await self._writer.drain()
+        await self.send_bytes("".join(f"{line}\n" for line in lines).encode())
 
     async def send_bytes(self, content: bytes) -> None:
-        """Send bytes, and wait while the peer does not read."""
+        """Send bytes, and wait while the peer does not read, but not for ever."""
         self._writer.write(content)
-        await self._writer.drain()
+        if self._writer.transport.get_write_buffer_size():
+            await asyncio.wait_for(self._writer.drain(), self._patience)
 
     async def close(self) -> None:
         """Send what is still to be sent, and hang up."""
-        self._stopped.cancel()
         self._writer.close()
         try:
-            await self._writer.wait_closed()
+            await asyncio.wait_for(self._writer.wait_closed(), _SECONDS_TO_CLOSE)
+        except asyncio.TimeoutError:
+            self._writer.transport.abort()  # it does not read
         except OSError:
             return

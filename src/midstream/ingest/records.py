@@ -19,6 +19,8 @@ import pyarrow.compute as pc
 from midstream.errors import SchemaError
 from midstream.sources.columns import Column, arrow_schema
 
+MAX_LINES = 1 << 19  # at once: each costs time and memory, however short it is
+MAX_REFUSED = 10_000  # likewise, and a dead letter is longer than what it is about
 VALUE = (Column("value", "string"),)  # the columns without a schema: each line as it came
 
 
@@ -72,6 +74,8 @@ class Lines:
 
     def split(self, block: bytes) -> list[bytes]:
         """Cut a block at its newlines, which may have a carriage return before them."""
+        if block.count(b"\n") > MAX_LINES:
+            raise SchemaError(f"more than {MAX_LINES} lines at once; send fewer")
         lines = [line.removesuffix(b"\r") for line in block.split(b"\n")]
         return [line for line in lines if line.strip() or len(line) > self._max_record]
 
@@ -85,8 +89,14 @@ class Lines:
         return self._one_by_one(records)
 
     def _one_by_one(self, records: Sequence[bytes]) -> Parsed:
-        rows, refused = [], []
+        rows: list[tuple[Any, ...]] = []
+        refused: list[Refused] = []
         for place, line in enumerate(records):
+            if len(refused) > MAX_REFUSED:
+                raise SchemaError(
+                    f"more than {MAX_REFUSED} records at once that are refused, record {refused[0].place} because: "
+                    f"{refused[0].reason}"
+                )
             if len(line) > self._max_record:
                 refused.append(Refused(place, f"longer than {self._max_record} bytes", line))
                 continue

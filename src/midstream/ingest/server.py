@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import resource
 import signal
+import sys
 from collections.abc import Callable
 
 from midstream.errors import MidstreamError
 from midstream.ingest import records, tcp
 from midstream.ingest.committer import Committer
-from midstream.ingest.http import REQUEST, HttpServer
-from midstream.ingest.peer import Peer
+from midstream.ingest.connections import Connections
+from midstream.ingest.http import HttpServer, is_request
+from midstream.ingest.peer import DismissedError, Peer
 from midstream.ingest.settings import Settings
 from midstream.sources.spool_writer import SpoolWriter
 
-MAX_CONNECTIONS = 1000
+BACKLOG = 1024  # connections that the system keeps until they are taken
+SPARE_FILES = 256  # that a process may open beside its connections: a hundred are taken at a time
 FAREWELL = 5.0  # seconds that connections have for their last acknowledgements when the server stops
 SECONDS_TO_AUTHENTICATE = 10.0
 STATUS_EVERY = 2.0
-SOCKET_BYTES = 1 << 18
+SWITCH = 0.0005  # seconds after which a thread that has much to do lets another one work
+SOCKET_BYTES = 1 << 16
 
 Report = Callable[[str], object]
 
@@ -34,7 +39,8 @@ class Server:
         self._committer, self._settings = committer, settings
         self._http = HttpServer(committer, settings)
         self._stopping = asyncio.Event()
-        self._connections: set[asyncio.Task[None]] = set()
+        self._connections = Connections(_bounded(settings.max_connections), settings.idle, settings.memory)
+        self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self, listening: Report, status: Report) -> None:
         """Serve until `stop`, or until the disk fails."""
@@ -47,6 +53,9 @@ class Server:
                 f"cannot listen on {self._settings.host}:{self._settings.port}: {error.strerror or error}. "
                 "Choose another port, or stop what uses it"
             ) from None
+        for listener in server.sockets:
+            with listener.dup() as same:
+                same.listen(BACKLOG)  # what asyncio is told is also how many it takes before it does anything else
         listening(", ".join("{}:{}".format(*socket.getsockname()[:2]) for socket in server.sockets))
         duties = [
             asyncio.ensure_future(duty)
@@ -56,12 +65,14 @@ class Server:
         await asyncio.wait([stop, *duties], return_when=asyncio.FIRST_COMPLETED)
         self._stopping.set()
         server.close()
+        for peer in self._connections:
+            peer.dismiss("")
         failed = next((duty for duty in duties if duty.done()), None)
-        if failed is None and self._connections:
-            await asyncio.wait(self._connections, timeout=FAREWELL)
-        for task in [*self._connections, *duties, stop]:
+        if failed is None and self._tasks:
+            await asyncio.wait(self._tasks, timeout=FAREWELL)
+        for task in [*self._tasks, *duties, stop]:
             task.cancel()
-        await asyncio.gather(*self._connections, *duties, return_exceptions=True)
+        await asyncio.gather(*self._tasks, *duties, return_exceptions=True)
         if failed is not None:
             _explain(failed)
 
@@ -84,27 +95,44 @@ class Server:
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        if len(self._connections) >= MAX_CONNECTIONS or self._stopping.is_set():
-            writer.close()
+        if self._stopping.is_set() or writer.get_extra_info("peername") is None:  # gone before it was looked at
+            writer.transport.abort()
             return
-        self._connections.add(task)
-        peer = Peer(reader, writer, self._stopping, self._settings.chunk)
+        peer = Peer(reader, writer, self._connections, self._settings.chunk)
+        self._connections.add(peer)
+        self._tasks.add(task)
         try:
             with contextlib.suppress(ConnectionError, asyncio.TimeoutError, asyncio.CancelledError):
                 await self._serve(peer)
         finally:
-            self._connections.discard(task)
+            self._connections.remove(peer)
             with contextlib.suppress(asyncio.CancelledError):
                 await peer.close()
+            self._tasks.discard(task)
 
     async def _serve(self, peer: Peer) -> None:
         # Who has no token yet must not hold a connection for long.
         patience = SECONDS_TO_AUTHENTICATE if self._settings.token is not None else None
-        line = await asyncio.wait_for(peer.first_line(tcp.COMMAND_BYTES), patience)
-        if line is not None and REQUEST.fullmatch(line):
+        try:
+            await asyncio.wait_for(peer.first_line(tcp.COMMAND_BYTES), patience)
+        except DismissedError as error:
+            return await tcp.dismiss(peer, 0, error)
+        if is_request(peer.buffer):
             await self._http.serve(peer)
         else:
             await tcp.serve(peer, self._committer, self._settings)
+        return None
+
+
+def _bounded(connections: int) -> int:
+    """Have the system allow so many connections; give how many it does."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = connections + SPARE_FILES
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        connections = max(1, soft - SPARE_FILES)
+    return connections
 
 
 def _explain(failed: asyncio.Future[None]) -> None:
@@ -120,6 +148,7 @@ def _explain(failed: asyncio.Future[None]) -> None:
 def run(settings: Settings, directory: str, *, listening: Report, status: Report) -> None:
     """Serve a spool until SIGINT or SIGTERM; then acknowledge what is on disk, and return."""
     settings.check()
+    sys.setswitchinterval(SWITCH)
     writer = SpoolWriter(directory, settings.columns, max_bytes=settings.max_bytes)
     asyncio.run(_run(settings, writer, listening, status))
 

@@ -27,11 +27,18 @@ class Settings:
     max_record: int = 1 << 20
     max_bytes: int = 10 << 30
     token: bytes | None = None
+    max_connections: int = 1000
+    idle: float = 300.0  # seconds that a connection may do nothing
 
     @property
     def max_body(self) -> int:
         """The most bytes of an HTTP body, or of an Arrow message."""
         return min(MAX_BODY, self.max_bytes // 8)
+
+    @property
+    def memory(self) -> int:
+        """The most bytes of what connections have begun and not finished."""
+        return 16 * self.max_body
 
     @property
     def chunk(self) -> int:

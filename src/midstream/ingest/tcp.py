@@ -17,10 +17,11 @@ import struct
 from collections.abc import AsyncIterator
 
 from midstream.ingest.committer import Block, Committer, Full, Gap, Malformed, Stored
-from midstream.ingest.peer import Peer
+from midstream.ingest.peer import DismissedError, Peer
 from midstream.ingest.settings import Settings, is_producer
 
 COMMAND_BYTES = 512
+LINES = 4096  # at a time, so that others have their turn, and all that are refused can be answered
 _CONTINUATION = 0xFFFFFFFF
 _DICTIONARY, _ROWS = 2, 3  # Arrow's numbers for the headers of messages; 1 is a schema
 
@@ -40,16 +41,27 @@ async def serve(peer: Peer, committer: Committer, settings: Settings) -> None:
         producer, at = await _producer(peer, committer)
     except _RefusedError as error:
         return await peer.send(f"ERR 0 {error}")
+    except DismissedError as error:
+        return await dismiss(peer, 0, error)
     blocks = _arrow_blocks(peer, settings) if settings.format == "arrow" else _line_blocks(peer, settings)
     try:
-        async for data in blocks:
+        async for data, rest in blocks:
             outcome = await _stored(peer, committer, Block(data, peer.name, producer, at))
             errors = [f"ERR {at + refused.place} {refused.reason}" for refused in outcome.refused]
             at += outcome.records
             # The next block is read only now: meanwhile it waits in the socket, and the order is kept.
             await peer.send(*errors, f"OK {at}")
+            peer.finished(rest, stored=outcome.records > len(outcome.refused))
     except _RefusedError as error:
         return await peer.send(f"ERR {at if error.at is None else error.at} {error}")
+    except DismissedError as error:
+        return await dismiss(peer, at, error)
+
+
+async def dismiss(peer: Peer, at: int, error: DismissedError) -> None:
+    """Tell a peer why it must go, if it has begun a record."""
+    if peer.unfinished:
+        await peer.send(f"ERR {at} {error}")
 
 
 async def _authenticate(peer: Peer, settings: Settings) -> None:
@@ -58,6 +70,7 @@ async def _authenticate(peer: Peer, settings: Settings) -> None:
         await peer.line(COMMAND_BYTES)
         if not settings.admits(line[len(b"AUTH ") :]):
             raise _RefusedError("wrong token")
+        peer.finished(len(peer.buffer))
     elif settings.token is not None:
         raise _RefusedError("the first line must be AUTH and the token")
 
@@ -75,18 +88,27 @@ async def _producer(peer: Peer, committer: Committer) -> tuple[str | None, int]:
         raise _RefusedError("there are too many producers")
     at = committer.following(producer)
     await peer.send(f"AT {at}")
+    peer.finished(len(peer.buffer))
     return producer, at
 
 
 async def _stored(peer: Peer, committer: Committer, block: Block) -> Stored:
     """Submit a block until there is room for it."""
-    while isinstance(outcome := await committer.submit(block), Full):
-        waits = [asyncio.ensure_future(committer.room()), asyncio.ensure_future(peer.stopping.wait())]
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        for wait in waits:
-            wait.cancel()
-        if peer.stopping.is_set():
-            raise _RefusedError("the server stops")
+    while True:
+        with peer.served():
+            outcome = await committer.submit(block)
+        if not isinstance(outcome, Full):
+            break
+        room = asyncio.ensure_future(committer.room())
+        ended = asyncio.ensure_future(peer.ended())
+        try:
+            await asyncio.wait((room, ended), return_when=asyncio.FIRST_COMPLETED)
+            if ended.done():
+                ended.result()
+                raise _RefusedError("the server stops")
+        finally:
+            room.cancel()
+            ended.cancel()
     if isinstance(outcome, Gap):
         raise _RefusedError("another connection of this producer went back", outcome.following)
     if isinstance(outcome, Malformed):
@@ -94,22 +116,27 @@ async def _stored(peer: Peer, committer: Committer, block: Block) -> Stored:
     return outcome
 
 
-async def _line_blocks(peer: Peer, settings: Settings) -> AsyncIterator[bytes]:
-    """Cut the stream after newlines. Of a line that is too long only the beginning is kept, enough to refuse it."""
+async def _line_blocks(peer: Peer, settings: Settings) -> AsyncIterator[tuple[bytes, int]]:
+    """Cut the stream after newlines; with each block goes the number of bytes that came after it.
+
+    Of a line that is too long only the beginning is kept, enough to refuse it.
+    """
     limit = settings.max_record + 2  # too long even without a carriage return
     rest = b""
     while peer.buffer or await peer.more():
         whole, newline, tail = peer.take().rpartition(b"\n")
         if newline:
-            yield rest + whole + newline
-            rest = tail[:limit]
+            lines, rest = (rest + whole).split(b"\n"), tail[:limit]
+            for first in range(0, len(lines), LINES):
+                yield b"\n".join([*lines[first : first + LINES], b""]), len(rest)
         else:
             rest = (rest + tail)[:limit]
-    if rest.strip() and not peer.stopping.is_set():
+            peer.keep(len(rest))
+    if rest.strip() and not peer.stopping:
         raise _RefusedError("the last line has no newline, so it may be torn and was not taken")
 
 
-async def _arrow_blocks(peer: Peer, settings: Settings) -> AsyncIterator[bytes]:
+async def _arrow_blocks(peer: Peer, settings: Settings) -> AsyncIterator[tuple[bytes, int]]:
     """Cut the stream into messages; each with rows is given with the schema before it, as a stream of its own."""
     schema = b""
     while (prefix := await peer.exactly(8)) is not None:
@@ -131,7 +158,7 @@ async def _arrow_blocks(peer: Peer, settings: Settings) -> AsyncIterator[bytes]:
             raise _RefusedError("dictionaries are not taken; send plain columns")
         message = prefix + header + body
         if kind == _ROWS:
-            yield schema + message
+            yield schema + message, len(peer.buffer)
         else:
             schema = message
 
