@@ -329,6 +329,20 @@ def ingest_bench(
     bench_ingest.run(records=records, producers=producers, kills=kills, json=json)
 
 
+@bench.command()
+def siege(
+    malformed: Annotated[int, typer.Option(help="Malformed requests, over all rounds.")] = 10_000,
+    connections: Annotated[int, typer.Option(help="Slow and idle connections.", min=0)] = 1_000,
+    seconds: Annotated[float, typer.Option(help="Of each half of a round.")] = 15.0,
+    rounds: Annotated[int, typer.Option(help="Undisturbed and besieged, one after the other.")] = 2,
+    json: Json = None,
+) -> None:
+    """How long producers wait for the server while others mean it harm."""
+    from midstream.bench import siege as bench_siege
+
+    bench_siege.run(malformed=malformed, connections=connections, seconds=seconds, rounds=rounds, json=json)
+
+
 def main() -> None:
     """Run the command; an error of ours is a message, not a traceback."""
     try:

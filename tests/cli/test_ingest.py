@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 from midstream.bench import ingest as bench
-from midstream.bench.ingest import _lines as lines
+from midstream.bench.ingest import lines
 from midstream.bench.oracle import ResultError
 from midstream.sources import segments
 from midstream.sources.spool_reader import SpoolStreamReader
@@ -271,7 +271,7 @@ def test_the_benchmark_checks_the_spool_before_it_tells_a_figure(
     saved = json.loads((tmp_path / "ingest.json").read_text())
     assert (saved["checked"], saved["records"], saved["kills"]) == (True, 4000, 1)
     assert "exactly once" in capfd.readouterr().out
-    monkeypatch.setattr(bench, "_lines", lambda producer, first, last: lines(producer, last, 2 * last - first))
+    monkeypatch.setattr(bench, "lines", lambda producer, first, last: lines(producer, last, 2 * last - first))
     with pytest.raises(ResultError, match="no time is printed"):
         bench.run(records=1000, producers=1, json=tmp_path / "wrong.json")
     assert not (tmp_path / "wrong.json").exists()

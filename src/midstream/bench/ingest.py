@@ -11,7 +11,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import IO, Any
 
 import numpy as np
@@ -46,12 +46,12 @@ def run(
     at_least_one(records=records, producers=producers)
     with tempfile.TemporaryDirectory(prefix="midstream-bench-") as place:
         spool = os.path.join(place, "spool")
-        server = _Server(spool)
+        server = Server(spool)
         try:
             seconds = _send(server, records // producers, producers, kills, echo)
         finally:
             server.end(signal.SIGTERM)
-        _check(spool, records // producers, producers)
+        check(spool, [records // producers] * producers)
     total = records // producers * producers
     record = {
         "checked": True,
@@ -70,7 +70,7 @@ def run(
     return record
 
 
-class _Server:
+class Server:
     """The server in a process of its own, on a port that stays the same when it is started again."""
 
     def __init__(self, spool: str) -> None:
@@ -79,6 +79,7 @@ class _Server:
         self.start()
 
     def start(self) -> None:
+        """Start it, and wait until it listens."""
         command = [sys.executable, "-m", "midstream.cli", "ingest", "--to", self._spool, "--schema", SCHEMA]
         self._process = subprocess.Popen(
             [*command, "--listen", f"127.0.0.1:{self.port}"], stdout=subprocess.PIPE, text=True
@@ -90,11 +91,12 @@ class _Server:
         self.port = int(line.split(",")[0].rpartition(":")[2])
 
     def end(self, number: int) -> None:
+        """Send it a signal, and wait until it is gone."""
         self._process.send_signal(number)
         self._process.communicate()
 
 
-def _send(server: _Server, each: int, producers: int, kills: int, echo: Echo) -> float:
+def _send(server: Server, each: int, producers: int, kills: int, echo: Echo) -> float:
     """Let all producers send, kill the server at random marks of the first one's progress, and give the seconds."""
     echo(f"{producers} producers send {each:,} records each" + (f"; {kills} kills" if kills else ""))
     senders = [_Producer(server, number, each) for number in range(producers)]
@@ -117,7 +119,7 @@ def _send(server: _Server, each: int, producers: int, kills: int, echo: Echo) ->
 class _Producer(threading.Thread):
     """Sends its records in blocks, and after a broken connection goes on where the server says."""
 
-    def __init__(self, server: _Server, number: int, total: int) -> None:
+    def __init__(self, server: Server, number: int, total: int) -> None:
         super().__init__(daemon=True)
         self.error: Exception | None = None
         self._server, self._number, self._total = server, number, total
@@ -142,15 +144,15 @@ class _Producer(threading.Thread):
     def _session(self) -> None:
         with socket.create_connection(("127.0.0.1", self._server.port)) as sock, sock.makefile() as answers:
             sock.sendall(f"PRODUCER p{self._number}\n".encode())
-            at = _answer(answers, "AT")
+            at = answered(answers, "AT")
             if at < self._acknowledged:
                 raise ResultError(f"record {at} was acknowledged, and is gone")
             self._note(at)
             while self._acknowledged < self._total:
                 last = min(self._acknowledged + BLOCK, self._total)
-                sock.sendall(_lines(self._number, self._acknowledged, last))
+                sock.sendall(lines(self._number, self._acknowledged, last))
                 while self._acknowledged < last:
-                    self._note(_answer(answers, "OK"))
+                    self._note(answered(answers, "OK"))
 
     def _note(self, acknowledged: int) -> None:
         with self._moved:
@@ -158,13 +160,14 @@ class _Producer(threading.Thread):
             self._moved.notify_all()
 
 
-def _lines(producer: int, first: int, last: int) -> bytes:
+def lines(producer: int, first: int, last: int) -> bytes:
     """Records as lines of JSON, each of 100 bytes with its newline."""
     lines = (f'{{"producer":{producer},"n":{n},"padding":"' for n in range(first, last))
     return "".join(line + "x" * (RECORD_BYTES - 3 - len(line)) + '"}\n' for line in lines).encode()
 
 
-def _answer(answers: IO[str], wanted: str) -> int:
+def answered(answers: IO[str], wanted: str) -> int:
+    """Give the number in the next answer over TCP, which must begin with a word."""
     line = answers.readline()
     if not line.endswith("\n"):
         raise ConnectionError
@@ -174,16 +177,18 @@ def _answer(answers: IO[str], wanted: str) -> int:
     return int(number)
 
 
-def _check(spool: str, each: int, producers: int) -> None:
-    """Compare the spool with what was sent."""
+def check(spool: str, sent: Sequence[int]) -> None:
+    """Compare the spool with what producers sent: all of it, in order, and nothing else."""
     end = segments.listing(spool)[-1].end
     batches = list(segments.read(spool, 0, end))
     owner = np.concatenate([batch.column("producer").to_numpy() for batch in batches])
     numbers = np.concatenate([batch.column("n").to_numpy() for batch in batches])
-    for producer in range(producers):
+    for producer, each in enumerate(sent):
         found = numbers[owner == producer]
         if not np.array_equal(found, np.arange(each)):
             raise ResultError(f"producer {producer}: {len(found):,} records, not {each:,} in order; no time is printed")
+    if len(owner) != sum(sent):
+        raise ResultError(f"{len(owner) - sum(sent)} records that nobody sent; no time is printed")
 
 
 def _table(record: dict[str, Any]) -> Table:
