@@ -60,6 +60,7 @@ bench: $(DEV)  ## run all benchmarks; records go to bench-results/
 	  && $(BIN)/midstream bench modify --json bench-results/modify.json \
 	  && $(BIN)/midstream bench endurance --json bench-results/endurance.json \
 	  && $(BIN)/midstream bench ingest --json bench-results/ingest.json \
+	  && $(BIN)/midstream bench siege --json bench-results/siege.json \
 	  && $(BIN)/midstream bench idle --json bench-results/idle.json \
 	  && $(BIN)/midstream bench windows --json bench-results/windows.json \
 	  && $(BIN)/midstream nexmark bench --json bench-results/nexmark.json \

@@ -333,7 +333,7 @@ def ingest_bench(
 def siege(
     malformed: Annotated[int, typer.Option(help="Malformed requests, over all rounds.")] = 10_000,
     connections: Annotated[int, typer.Option(help="Slow and idle connections.", min=0)] = 1_000,
-    seconds: Annotated[float, typer.Option(help="Of each half of a round.")] = 15.0,
+    seconds: Annotated[float, typer.Option(help="Of each half of a round.")] = 30.0,
     rounds: Annotated[int, typer.Option(help="Undisturbed and besieged, one after the other.")] = 2,
     json: Json = None,
 ) -> None:

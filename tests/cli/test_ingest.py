@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 
 from midstream.bench import ingest as bench
+from midstream.bench import siege
 from midstream.bench.ingest import lines
 from midstream.bench.oracle import ResultError
 from midstream.sources import segments
@@ -274,4 +275,21 @@ def test_the_benchmark_checks_the_spool_before_it_tells_a_figure(
     monkeypatch.setattr(bench, "lines", lambda producer, first, last: lines(producer, last, 2 * last - first))
     with pytest.raises(ResultError, match="no time is printed"):
         bench.run(records=1000, producers=1, json=tmp_path / "wrong.json")
+    assert not (tmp_path / "wrong.json").exists()
+
+
+def test_the_siege_checks_that_nothing_but_what_was_acknowledged_is_in_the_spool(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", environment()["PYTHONPATH"])
+    siege.run(malformed=54, connections=20, seconds=0.3, rounds=1, producers=3, json=tmp_path / "siege.json")
+    saved = json.loads((tmp_path / "siege.json").read_text())
+    assert (saved["checked"], saved["malformed"], saved["retries"]) == (True, 54, 0)
+    answers = saved["answers"]
+    assert {word: answers[word] for word in ("400", "405", "413", "431", "505")} == {
+        "400": 24, "405": 3, "413": 3, "431": 3, "505": 3,
+    }  # fmt: skip
+    monkeypatch.setattr(siege, "check", lambda spool, sent: bench.check(spool, sent[:-1]))
+    with pytest.raises(ResultError, match="records that nobody sent"):
+        siege.run(malformed=1, connections=0, seconds=0.1, rounds=1, producers=2, json=tmp_path / "wrong.json")
     assert not (tmp_path / "wrong.json").exists()

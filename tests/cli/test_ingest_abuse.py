@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 import socket
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -146,6 +147,20 @@ def test_when_there_are_too_many_connections_the_idle_ones_go_and_producers_stay
         idle[-1].sendall(b"was never told to go\n")
         assert idle[-1].recv(100) == b"OK 1\n"
         assert [row["value"] for row in server.rows()] == ["first", "from a newcomer", "last", "was never told to go"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere 127.0.0.2 is not an address of this machine")
+def test_an_address_cannot_take_the_places_of_others(tmp_path: Path) -> None:
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(served(tmp_path / "spool", "--max-connections", "20"))
+        place = ("127.0.0.1", server.port)
+        others = [socket.create_connection(place, timeout=30, source_address=("127.0.0.2", 0)) for _ in range(5)]
+        for sock in [*others, *begun(server, *[b""] * 60)]:
+            stack.enter_context(sock)
+        assert server.post("one")[0] == 200
+        for sock in others:
+            sock.sendall(b"still here\n")
+            assert sock.recv(100) == b"OK 1\n"
 
 
 def test_who_is_silent_or_does_not_finish_or_does_not_read_is_closed(tmp_path: Path) -> None:

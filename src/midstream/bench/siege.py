@@ -32,7 +32,7 @@ TIMED_REGION = (
 def run(
     malformed: int = 10_000,
     connections: int = 1_000,
-    seconds: float = 15.0,
+    seconds: float = 30.0,
     rounds: int = 2,
     producers: int = 6,
     json: str | os.PathLike[str] | None = None,
@@ -64,6 +64,8 @@ def run(
                     else:
                         times[False] += _measure(senders, seconds)
         finally:
+            for sender in senders:
+                sender.close()
             server.end(signal.SIGTERM)
         check(spool, [sender.acknowledged for sender in senders])
     record: dict[str, Any] = {
@@ -102,12 +104,19 @@ class _Producer:
                 self._send(lines(self._number, self.acknowledged, self.acknowledged + RECORDS))
                 self.acknowledged += RECORDS
             except (ConnectionError, http.client.HTTPException):
-                self._socket = None
-                self._connection.close()
+                self.close()
                 self.retries += 1  # stored once, however often it is sent
                 continue
             times.append(time.perf_counter() - began)
             time.sleep(PAUSE)
+
+    def close(self) -> None:
+        """Hang up; the next records go over a new connection."""
+        self._connection.close()
+        if self._socket is not None:
+            self._answers.close()
+            self._socket.close()
+            self._socket = None
 
     def _tcp(self, content: bytes) -> None:
         if self._socket is None:

@@ -158,6 +158,8 @@ class Peer:
     async def close(self) -> None:
         """Send what is still to be sent, and hang up."""
         self._writer.close()
+        if not self._writer.transport.get_write_buffer_size():
+            return
         try:
             await asyncio.wait_for(self._writer.wait_closed(), _SECONDS_TO_CLOSE)
         except asyncio.TimeoutError:
