@@ -1,8 +1,9 @@
-"""Who owns which group, dealt out anew: the fewest groups change their owner, and what each has to do is even. Pure."""
+"""Who owns which group, dealt out anew: by number or by load, and no more change their owner than that takes. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from heapq import heapify, heapreplace
 from typing import TypeVar
 
 T = TypeVar("T", int, str)
@@ -10,11 +11,17 @@ T = TypeVar("T", int, str)
 _TOLERANCE = 0.05  # of the fair load: what is not worth a move
 
 
-def fair(owners: Sequence[T], shares: Mapping[T, int], load: Mapping[int, float] | None = None) -> tuple[T, ...]:
+def fair(
+    owners: Sequence[T],
+    shares: Mapping[T, int],
+    load: Mapping[int, float] | None = None,
+    near: Mapping[int, Collection[T]] | None = None,
+) -> tuple[T, ...]:
     """Deal groups out by the shares of their owners.
 
     Promised: the number of groups of each is as its share says, to within one, and no more groups change their owner
-    than that takes. Which ones change is chosen so that the loads come out as even as they can.
+    than that takes. Which ones change is chosen so that the loads come out as even as they can; who gets them, by who
+    has a copy, and then so too.
 
     >>> fair([0, 0, 0, 1, 1, 1], {0: 1, 1: 1, 2: 1})
     (0, 0, 2, 1, 1, 2)
@@ -25,43 +32,66 @@ def fair(owners: Sequence[T], shares: Mapping[T, int], load: Mapping[int, float]
         owners: index: group, value: its owner, who may be gone.
         shares: how much each owner of the future can do.
         load: how much work each group is; all the same where nothing is known.
+        near: who else a group would cost least: those that have a copy of it.
     """
     load = load or {}
-    held: dict[T, list[int]] = {owner: [] for owner in shares}
-    free: list[int] = []
-    for group, owner in enumerate(owners):
-        held.get(owner, free).append(group)
+    held, free = _held(owners, shares)
     quota = _quotas(len(owners), shares, held)
     whole, parts = sum(load.values()), sum(shares.values())
     for owner, mine in held.items():
         surplus = len(mine) - quota[owner]
         if surplus > 0:
-            too_much = sum(load.get(group, 0.0) for group in mine) - whole * shares[owner] / parts
+            too_much = _sum(mine, load) - whole * shares[owner] / parts
             given = _window(mine, surplus, too_much, load)
             free += given
             held[owner] = [group for group in mine if group not in given]
-    dealt = list(owners)
-    lacking = {owner: whole * shares[owner] / parts - _sum(held[owner], load) for owner in held}
     room = {owner: quota[owner] - len(mine) for owner, mine in held.items()}
-    for group in sorted(free, key=lambda group: (-load.get(group, 0.0), group)):
-        takers = [owner for owner in held if room[owner] > 0]
-        taker = max(takers, key=lambda owner: lacking[owner])
-        dealt[group] = taker
-        room[taker] -= 1
-        lacking[taker] -= load.get(group, 0.0)
-    return tuple(dealt)
+    return _dealt(owners, shares, held, free, room, load, near or {})
 
 
-def even(owners: Sequence[T], shares: Mapping[T, int], load: Mapping[int, float]) -> tuple[T, ...]:
+def adopted(
+    owners: Sequence[T],
+    shares: Mapping[T, int],
+    load: Mapping[int, float] | None = None,
+    near: Mapping[int, Collection[T]] | None = None,
+) -> tuple[T, ...]:
+    """Deal out the groups of owners that are gone, and no others; arguments as those of `fair`.
+
+    Promised: nobody who is there gives a group away, and the numbers come out as even as that allows.
+
+    >>> adopted(["a", "a", "gone", "gone", "gone", "b"], {"a": 1, "b": 1})
+    ('a', 'a', 'a', 'b', 'b', 'b')
+    >>> adopted(["gone", "gone", "a", "b"], {"a": 1, "b": 1}, near={0: ["b"], 1: ["a"]})
+    ('b', 'a', 'a', 'b')
+    """
+    held, free = _held(owners, shares)
+    room = dict.fromkeys(shares, 0)
+    fullness = [(len(held[owner]) / share, number, owner) for number, (owner, share) in enumerate(shares.items())]
+    heapify(fullness)
+    for _ in free:
+        full, number, owner = fullness[0]
+        room[owner] += 1
+        heapreplace(fullness, (full + 1 / shares[owner], number, owner))
+    return _dealt(owners, shares, held, free, room, load or {}, near or {})
+
+
+def even(
+    owners: Sequence[T],
+    shares: Mapping[T, int],
+    load: Mapping[int, float],
+    near: Mapping[int, Collection[T]] | None = None,
+) -> tuple[T, ...]:
     """Deal groups out by their load alone: move one at a time from who has most to who has least, while that helps.
+
+    Where no load is known it is the number of groups that counts. Arguments as those of `fair`.
 
     >>> even(["a", "a", "b", "b"], {"a": 1, "b": 1}, {0: 9.0, 1: 4.0, 2: 2.0, 3: 1.0})
     ('a', 'b', 'b', 'b')
     """
-    dealt = list(fair(owners, shares, load) if any(owner not in shares for owner in owners) else owners)
     whole, parts = sum(load.values()), sum(shares.values())
     if not whole:
-        return fair(dealt, shares, load)
+        return fair(owners, shares, load, near)
+    dealt = list(adopted(owners, shares, load, near))
     for _ in range(len(dealt)):
         excess = {
             owner: _sum([g for g, o in enumerate(dealt) if o == owner], load) / share - whole / parts
@@ -73,6 +103,44 @@ def even(owners: Sequence[T], shares: Mapping[T, int], load: Mapping[int, float]
         if gap <= _TOLERANCE * whole / parts or not movable:
             break
         dealt[min(movable, key=lambda group: abs(load[group] - gap))] = least
+    return tuple(dealt)
+
+
+def _held(owners: Sequence[T], shares: Mapping[T, int]) -> tuple[dict[T, list[int]], list[int]]:
+    """The groups of each owner, and those of owners that are gone."""
+    held: dict[T, list[int]] = {owner: [] for owner in shares}
+    free: list[int] = []
+    for group, owner in enumerate(owners):
+        held.get(owner, free).append(group)
+    return held, free
+
+
+def _dealt(
+    owners: Sequence[T],
+    shares: Mapping[T, int],
+    held: Mapping[T, Sequence[int]],
+    free: Sequence[int],
+    room: dict[T, int],
+    load: Mapping[int, float],
+    near: Mapping[int, Collection[T]],
+) -> tuple[T, ...]:
+    """Give free groups to owners that have room: those with a copy first, the heaviest to who has least to do."""
+    whole, parts, dealt = sum(load.values()), sum(shares.values()), list(owners)
+    lacking = {owner: whole * share / parts - _sum(held[owner], load) for owner, share in shares.items()}
+    waiting = sorted(free, key=lambda group: (-load.get(group, 0.0), group))
+    for has_copy in (True, False):
+        left = []
+        for group in waiting:
+            known = near.get(group, ()) if has_copy else shares
+            takers = [owner for owner in shares if room[owner] > 0 and owner in known]
+            if not takers:
+                left.append(group)
+                continue
+            taker = max(takers, key=lambda owner: lacking[owner])
+            dealt[group] = taker
+            room[taker] -= 1
+            lacking[taker] -= load.get(group, 0.0)
+        waiting = left
     return tuple(dealt)
 
 

@@ -239,7 +239,7 @@ class Modifications:
             with engine.lock:  # between two epochs
                 engine.places.look_around()
         new, moved = routed(engine, running, new, wishes)
-        resolved = validated(engine.spark, running, new, engine.states)
+        resolved = validated(engine.spark, running, new, engine.states, moved)
         if self.query.current is not None:  # a start brings its own sources
             check_known(engine.feeds, new)
         self.query.check(new)

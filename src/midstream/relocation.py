@@ -57,14 +57,18 @@ def move(
 
 
 def drain(executor: str, *, strategy: str | Strategy = "live") -> Change:
-    """Move all groups of all operators away from an executor, then give the executor back to Spark."""
+    """Move all groups of all operators away from an executor, then give the executor back to Spark.
+
+    No others move. Second copies come first where there are some, else executors that have fewest groups.
+    """
     return Change(f"drain executor {executor}", _checked(None), Wish(None, named(strategy), without=str(executor)))
 
 
 def rebalance(id: str | None = None, *, strategy: str | Strategy = "live") -> Change:
     """Spread the groups of a keyed operator, or of all, so that all executors have the same to do.
 
-    An executor that has joined since gets its share. What a group has to do is measured over the last epochs.
+    An executor that has joined since gets its share; where it does not, because `slots` are fewer or rows are of few
+    groups, the note of the modification says why. What a group has to do is the rows of the last epochs.
     """
     shown = "all" if id is None else repr(id)
     return Change(f"rebalance {shown}", _checked(id), Wish(id, named(strategy), by_load=True))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
-from midstream.balance import even, fair
+from midstream.balance import adopted, even, fair
 from midstream.routing import Routing
 
 
@@ -40,12 +40,31 @@ def homes_for(
     homes: Sequence[str],
     load: Mapping[int, float],
     without: frozenset[str] = frozenset(),
+    near: Mapping[int, Collection[str]] | None = None,
     *,
     by_load: bool = False,
 ) -> tuple[str, ...]:
-    """Deal groups out to executors, so that the fewest move; `by_load`: so that all have the same to do."""
+    """Deal groups out to executors so that all have as many, and the fewest move; `by_load`: have the same to do."""
     lent = shares(where, slots, homes, without)
-    return even(homes, lent, load) if by_load else fair(homes, lent, load)
+    return even(homes, lent, load, near) if by_load else fair(homes, lent, load, near)
+
+
+def homes_without(
+    where: Sequence[str],
+    slots: int,
+    homes: Sequence[str],
+    load: Mapping[int, float],
+    without: frozenset[str] = frozenset(),
+    near: Mapping[int, Collection[str]] | None = None,
+) -> tuple[str, ...]:
+    """Deal out the groups of executors that are gone, or lend no seats, and no others.
+
+    >>> homes_without(["a", "b", "c"], 2, ["a", "b", "a", "b"], {}, frozenset("a"))
+    ('c', 'b', 'c', 'b')
+    """
+    lent = shares(where, slots, homes, without)
+    kept = {home: 1 for home in homes if home in where and home not in without and home not in lent}
+    return adopted(homes, lent | kept, load, near)
 
 
 def seated(homes: Sequence[str], where: Sequence[str], slots: int) -> Routing:

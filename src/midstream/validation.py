@@ -19,10 +19,21 @@ if TYPE_CHECKING:
     from midstream.journal import OperatorState
 
 
-def validated(spark: SparkSession, running: Resolved, new: p.Plan, states: dict[str, OperatorState]) -> Resolved:
-    """Resolve a new plan, or refuse it, saying which operator does not fit and what to do."""
+def validated(
+    spark: SparkSession, running: Resolved, new: p.Plan, states: dict[str, OperatorState], told: str = ""
+) -> Resolved:
+    """Resolve a new plan, or refuse it, saying which operator does not fit and what to do.
+
+    Args:
+        spark: the session.
+        running: the plan that it is to follow.
+        new: the plan.
+        states: what the newest record says of each operator.
+        told: why a plan may be as it was, where that is known.
+    """
     if not difference(running.plan, new) and _setup(running.plan) == _setup(new):
-        raise PlanError(f"nothing would change: the running plan (version {running.plan.version}) is the same")
+        why = told or f"the running plan (version {running.plan.version}) is the same"
+        raise PlanError(f"nothing would change: {why}")
     check_state_fits(running.plan, new)
     check_partitioning(running.plan, new)
     new = _placed(inheriting(running.plan, new), running, states)
