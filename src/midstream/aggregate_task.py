@@ -40,6 +40,10 @@ class AggregateTask(SlotTask):
         """The same task in an earlier epoch."""
         return replace(self, epoch=epoch, combined=form == _FOLDED)
 
+    def counts(self, rows: pa.RecordBatch) -> npt.NDArray[np.int64] | None:
+        """How many rows each of those received stands for."""
+        return rows.column("_rows").to_numpy() if self.combined else None
+
     def work(
         self, work: Work, rows: pa.RecordBatch, groups: npt.NDArray[np.int32], owned: frozenset[int]
     ) -> list[pa.RecordBatch]:

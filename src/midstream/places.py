@@ -18,6 +18,7 @@ import msgspec
 
 from midstream import plan as p
 from midstream.anchor import Anchor, anchored, executors, keep_executors, warmed
+from midstream.heat import cooled
 from midstream.migration.move import Move, Outcome
 from midstream.migration.strategy import Step, Strategy
 from midstream.resolve import Resolved
@@ -29,8 +30,6 @@ from midstream.state.changelog import Report
 
 if TYPE_CHECKING:
     from midstream.engine import Engine
-
-_DECAY = 0.8  # of what a group had to do, from epoch to epoch
 
 
 class SlotState(Enum):
@@ -107,6 +106,7 @@ class Places:
     _given: dict[str, tuple[Routing, Step]] = field(default_factory=dict)  # what the epoch at hand was told
     _done: Callable[[str], None] | None = None  # is told of groups that stayed
     _executors: frozenset[str] = frozenset()  # that were there when seats were made, or that were told of since
+    _behind: frozenset[str] = frozenset()  # operators of which some place has not all groups that it serves
     _most: int = 0  # how many there were at most, without those that were released
     _since: float = 0.0  # when groups began to move
 
@@ -162,6 +162,10 @@ class Places:
         copies = sorted(set(asked) - coming, key=lambda copy: (-load.get(copy[0], 0.0), copy))
         return copies, [copy for copy in self.standbys[id].left(homes) if copy not in coming]
 
+    def heat(self, id: str) -> dict[int, float]:
+        """How busy groups of an operator were, for who copies some: else nobody asks, and nothing is sent."""
+        return self.load[id] if id in self._behind or id in self.moves else {}
+
     def homes_of(self, id: str, resolved: Resolved) -> tuple[str, ...]:
         """Give the executor of each group, as it is; a new operator's groups are dealt out."""
         if id not in self.homes:
@@ -177,12 +181,9 @@ class Places:
     def after(self, reports: Mapping[str, Sequence[Report]]) -> None:
         """Take note of a committed epoch: where its tasks ran, what they had to do, and what has moved."""
         for id, found in reports.items():
-            load = self.load[id]
-            for group in load:
-                load[group] *= _DECAY
-            for report in found:
-                for group, changes in report.groups:
-                    load[group] = load.get(group, 0.0) + changes
+            self.load[id] = cooled(self.load[id], *(report.heat for report in found))
+            is_behind = any(report.in_place or report.deferred is not None for report in found)
+            self._behind = self._behind | {id} if is_behind else self._behind - {id}
         if not self.are_several:
             return
         was, seen = self.where, list(self.where)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import lmdb
@@ -22,11 +22,13 @@ import pyarrow as pa
 from midstream import place
 from midstream.errors import CheckpointError, StateError
 from midstream.garbage import seldom_looked_for
+from midstream.heat import counted, hottest_first
 from midstream.routing import Routing
 from midstream.state.backlog import Deferred, read_rows, write_rows
 from midstream.state.budget import Budget
 from midstream.state.cache import Cache
 from midstream.state.changelog import LogWriter, Report
+from midstream.state.copying import complete, fetch
 from midstream.state.history import Head
 from midstream.state.keys import KeyCodec
 from midstream.storage import Storage
@@ -70,6 +72,7 @@ class Epoch:
     prefetch: int = 0  # bytes that a slot may copy beside its work,
     prefetch_seconds: float = 0.0  # and how long that may take
     relocation: Relocation | None = None  # what moves
+    heat: Mapping[int, float] = field(default_factory=dict)  # group -> rows of the epochs before, where some are copied
 
 
 @dataclass(slots=True)
@@ -146,12 +149,13 @@ class SlotTask(ABC):
         groups = groups[real].astype(np.int32)
         if self._moves.both:
             rows, groups = self._beside_another(work, rows, groups, mine)
+        work.report.heat = counted(groups, self.counts(rows))
         output = self._catch_up_and_work(work, rows, groups, mine)
         for twice in self._moves.both.values():
             work.report.digests |= work.log.digests(mine & set(twice), values=self.comparable)
         self._take_snapshots(work, mine)
         work.lap("snapshot")
-        self._copy_beside(work, groups, mine)
+        self._copy_beside(work, mine)
         work.lap("prefetch")
         work.report.accessed, work.report.restored = cache.accessed, cache.restored
         work.report.copied, work.report.sizes = budget.copied, cache.sizes
@@ -192,7 +196,7 @@ class SlotTask(ABC):
     ) -> list[pa.RecordBatch]:
         """Make up for what groups have missed, process the rows, and put aside those of groups that are not here."""
         missed = {group for each in self.head.backlog for group in each.groups} & mine
-        late = self._late(work, groups, mine, missed) if self._moves.defers else frozenset[int]()
+        late = self._late(work, mine, missed) if self._moves.defers else frozenset[int]()
         if not missed and not late:
             return self.work(work, rows, groups, mine)
         output, caught_up = [], frozenset(missed - late)
@@ -222,16 +226,13 @@ class SlotTask(ABC):
             )
         return output
 
-    def _late(
-        self, work: Work, groups: npt.NDArray[np.int32], mine: frozenset[int], missed: set[int]
-    ) -> frozenset[int]:
-        """Bring groups that are needed, those with most rows first; gives those for which the budget does not do.
+    def _late(self, work: Work, mine: frozenset[int], missed: set[int]) -> frozenset[int]:
+        """Bring groups that are needed, the hottest first; gives those for which the budget does not do.
 
         One is always brought, so that it comes to an end.
         """
-        found, counts = np.unique(groups, return_counts=True)
-        rows = dict(zip(found.tolist(), counts.tolist(), strict=True))
-        needed = sorted({*rows, *(self.epoch.due & mine), *missed}, key=lambda group: (-rows.get(group, 0), group))
+        rows = work.report.heat
+        needed = hottest_first({*rows, *(self.epoch.due & mine), *missed}, rows, self.epoch.heat)
         budget, late = work.cache.budget, set()
         for group in needed:
             if work.cache.must_come(group):
@@ -263,20 +264,23 @@ class SlotTask(ABC):
                 if taken is not None:
                     work.report.snapshots.append((group, *msgspec.structs.astuple(taken[1])))
 
-    def _copy_beside(self, work: Work, groups: npt.NDArray[np.int32], mine: frozenset[int]) -> None:
+    def _copy_beside(self, work: Work, mine: frozenset[int]) -> None:
         """Copy, within the budget, what this place reads where it is stored, and what it will serve later.
+
+        The hottest groups come first: those with most rows in this epoch, then those that had most before.
 
         An epoch that had to read from the store for its rows was slow enough: it copies nothing, the next one does.
         """
         if work.cache.restored:
             work.cache.budget.give_up()
         if (self.head.in_place or self._moves.lazy) and self.epoch.prefetch:
-            first = dict.fromkeys(np.unique(groups).tolist())  # those that have rows
-            wanted = [*first, *sorted(mine - first.keys())]
-            left = work.cache.complete(wanted)
-            absent = [group for group in wanted if self.head.changed[group] and not work.cache.is_here(group)]
-            work.report.in_place = left + len(absent) - len(work.cache.fetch(absent))
-        work.report.fetched = work.cache.fetch(self._moves.fetch.get(work.slot, ()))
+            wanted = hottest_first(mine, work.report.heat, self.epoch.heat)
+            work.report.in_place = complete(work.cache, wanted)
+        work.report.fetched = fetch(work.cache, self._moves.fetch.get(work.slot, ()))
+
+    def counts(self, rows: pa.RecordBatch) -> npt.NDArray[np.int64] | None:
+        """How many rows each of those received stands for, where they were folded on the way."""
+        return None
 
     @abstractmethod
     def work(

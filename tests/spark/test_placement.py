@@ -106,3 +106,31 @@ def test_a_running_operator_is_rescaled_and_its_state_goes_on(spark: SparkSessio
             live.modify(ms.rescale("sums", slots=5))
         with pytest.raises(ms.ModificationError, match="'out' is a sink and has no slots"):
             live.modify(ms.rescale("out", slots=2))
+
+
+def test_a_rebalance_goes_by_rows_and_whoever_watches_it_sees_its_end(
+    spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [(0, 1)] * 5_000 + [(k, 1) for k in range(400)]  # by keys all groups have about the same to do
+
+    def build(flow: ms.Flow, rows: ms.Stream) -> None:
+        rows.key_by("k").aggregate("sums", slots=2, total=ms.sum("v")).sink("out", ms.sinks.noop())
+
+    with Live(spark, build, options={"groups": 4}, rows="k long, v long") as live:
+        live.feed("rows", rows)
+        assert sorted(slot.groups for slot in live.job.slots) == [2, 2]
+        rebalance = live.job.modify(ms.rebalance("sums")).watch(60)
+        assert (rebalance.phase, rebalance.note) == (
+            ms.Phase.COMPLETED,
+            "1 of 4 groups of 'sums' change their slot",
+        )
+        assert "Completed: rebalance 'sums'" in capsys.readouterr().out
+        assert sorted(slot.groups for slot in live.job.slots) == [1, 3], "the one with many rows is alone"
+        live.feed("rows", rows)
+        for change in (ms.move("sums", groups=[0], to="1"), ms.move("sums", slots=[0], to="1"), ms.drain("1")):
+            with pytest.raises(ms.ModificationError, match="one host, which is one place"):
+                live.modify(change)
+    with pytest.raises(ms.PlanError, match=r"say either groups= or slots="):
+        ms.move("sums", to="1")
+    with pytest.raises(ms.PlanError, match=r"no group and no slot is named"):
+        ms.move("sums", to="1", groups=[])

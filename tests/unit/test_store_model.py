@@ -19,6 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from midstream.state import location as location_module
 from midstream.state.budget import Budget
 from midstream.state.cache import Cache
+from midstream.state.copying import complete
 from midstream.state.lmdb_store import LmdbStore, close_environment
 from midstream.state.location import discard_other_boots
 from midstream.state.store import Version
@@ -130,7 +131,7 @@ class StateOfAJob(RuleBasedStateMachine):
     def copy_what_is_read_in_place(self, host: str, budget: int) -> None:
         cache = self.driver.cache(self.host(host), in_place=True)
         cache.budget = Budget(budget, 60.0)
-        cache.complete(range(self.driver.groups))
+        complete(cache, range(self.driver.groups))
         if budget > 1 and os.path.isdir(cache.directory):
             pointers = [os.path.join(cache.directory, n) for n in os.listdir(cache.directory) if n.endswith(".current")]
             assert not [p for p in pointers if os.readlink(p).endswith(".base")]

@@ -66,11 +66,15 @@ class Cache:
         """Whether there is a copy of a group; it may lack the last epochs."""
         return os.path.islink(self._pointer(group))
 
+    def is_whole(self, group: int) -> bool:
+        """Whether there is a copy of all of a group; it may lack the last epochs."""
+        return self.is_here(group) and not os.readlink(self._pointer(group)).endswith(IN_PLACE)
+
     def must_come(self, group: int) -> bool:
         """Whether a group has to be read from the store before it can be looked into."""
         if self._reads_in_place and Storage(self.head.checkpoint).is_local:
             return False
-        return self.head.changed[group] is not None and not self._lacks_logs_only(group)
+        return self.head.changed[group] is not None and not self.lacks_logs_only(group)
 
     def bring_whole(self, group: int) -> None:
         """Take a group to the head of the committed history, all of it in a copy that is here."""
@@ -83,7 +87,7 @@ class Cache:
         groups, in_place = list(groups), self._reads_in_place and Storage(self.head.checkpoint).is_local
         with ThreadPoolExecutor(1 if self.head.bytes_per_second else _STREAMS) as pool:
             for group in groups:
-                reference = None if in_place or self._lacks_logs_only(group) else self.history.snapshot_of(group)
+                reference = None if in_place or self.lacks_logs_only(group) else self.history.snapshot_of(group)
                 if reference is not None:
                     self._coming[group] = pool.submit(self._copied, group, reference)
             for group in groups:
@@ -144,34 +148,7 @@ class Cache:
         Storage(self.head.checkpoint).upload(local, path)
         return group, SnapshotRef(version.epoch, version.commit, path, size, checksum)
 
-    def complete(self, groups: Iterable[int]) -> int:
-        """Copy groups that are read in place, in this order, until the budget is spent; gives how many are left."""
-        left = 0
-        for group in groups:
-            pointer = self._pointer(group)
-            if os.path.islink(pointer) and os.readlink(pointer).endswith(IN_PLACE):
-                if self.budget.is_spent:
-                    left += 1
-                    continue
-                with self.budget.bringing():
-                    self.bring_whole(group)
-        return left
-
-    def fetch(self, groups: Iterable[int]) -> list[int]:
-        """Bring groups in the order given, until the budget is spent; gives those that are here.
-
-        One that is here already costs nothing of it: it only follows along.
-        """
-        fetched = []
-        for group in groups:
-            if self.budget.is_spent and not self._lacks_logs_only(group):
-                continue
-            with self.budget.bringing():
-                self.bring_whole(group)
-            fetched.append(group)
-        return fetched
-
-    def _lacks_logs_only(self, group: int) -> bool:
+    def lacks_logs_only(self, group: int) -> bool:
         """Whether there is a copy of a group that change logs can bring to the head, and not one of other days."""
         if not self.is_here(group):
             return False
