@@ -51,6 +51,7 @@ def keyed_run(engine: Engine, resolved: Resolved, id: str, intent: Intent, final
         snapshots=frozenset(engine.housekeeping.snapshots_due(id, state, intent.epoch)),
         prefetch=settings.prefetch_budget if tuned.prefetch_budget is None else tuned.prefetch_budget,
         prefetch_seconds=(settings.prefetch_time if tuned.prefetch_time is None else tuned.prefetch_time) / 1e6,
+        keys_per_row=engine.folds.get(id, 1.0),
         heat=engine.places.heat(id),
         relocation=replace(places.relocation, defers=False) if final and places.relocation else places.relocation,
     )

@@ -12,6 +12,7 @@ import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from math import ceil
 
 import lmdb
 import msgspec
@@ -28,7 +29,7 @@ from midstream.state.backlog import Deferred, read_rows, write_rows
 from midstream.state.budget import Budget
 from midstream.state.cache import Cache
 from midstream.state.changelog import LogWriter, Report
-from midstream.state.copying import complete, fetch
+from midstream.state.copying import complete, fetch, seconds_to_look_up
 from midstream.state.history import Head
 from midstream.state.keys import KeyCodec
 from midstream.storage import Storage
@@ -72,6 +73,7 @@ class Epoch:
     prefetch: int = 0  # bytes that a slot may copy beside its work,
     prefetch_seconds: float = 0.0  # and how long that may take
     relocation: Relocation | None = None  # what moves
+    keys_per_row: float = 1.0  # of the operator, in the last epoch
     heat: Mapping[int, float] = field(default_factory=dict)  # group -> rows of the epochs before, where some are copied
 
 
@@ -229,18 +231,23 @@ class SlotTask(ABC):
     def _late(self, work: Work, mine: frozenset[int], missed: set[int]) -> frozenset[int]:
         """Bring groups that are needed, the hottest first; gives those for which the budget does not do.
 
-        One is always brought, so that it comes to an end.
+        One is always brought, so that it comes to an end. None are, where all can be read in time where they are
+        stored, unless some have rows to make up for.
         """
         rows = work.report.heat
         needed = hottest_first({*rows, *(self.epoch.due & mine), *missed}, rows, self.epoch.heat)
-        budget, late = work.cache.budget, set()
-        for group in needed:
-            if work.cache.must_come(group):
-                if budget.copied and budget.is_spent:
-                    late.add(group)
-                else:
-                    with budget.bringing():
-                        work.cache.bring(group)
+        cache, late, patience = work.cache, set(), self.epoch.prefetch_seconds
+        far = [group for group in needed if cache.must_come(group)]
+        if cache.reads_there and missed.isdisjoint(far):
+            keys = {group: ceil(rows.get(group, 0) * self.epoch.keys_per_row) for group in far}
+            if seconds_to_look_up(cache, keys, patience) <= patience:
+                return frozenset()
+        for group in far:
+            if cache.budget.copied and cache.budget.is_spent:
+                late.add(group)
+            else:
+                with cache.budget.bringing():
+                    cache.bring_whole(group)
         return frozenset(late)
 
     def _made_up(self, work: Work, missed: Deferred, now: frozenset[int]) -> list[pa.RecordBatch]:

@@ -39,9 +39,17 @@ def without_epochs(rows: Counter[str]) -> Counter[str]:
     return found
 
 
-@pytest.mark.parametrize("bound", [slow({"prefetch_budget": 1}), {"prefetch_time": 0}], ids=["bytes", "time"])
+SLOW = {"store_bytes_per_second": 1 << 20, "prefetch_time": "1 millisecond"}  # a page takes four
+
+
+@pytest.mark.parametrize(
+    ("bound", "mounted"),
+    [slow({"prefetch_budget": 1}, False), ({"prefetch_time": 0}, False), (SLOW, True)],
+    ids=["bytes", "time", "mounted"],
+)
 def test_groups_that_sit_epochs_out_go_through_them_later(
-    bound: dict[str, int],
+    bound: dict[str, Any],
+    mounted: bool,
     spark: SparkSession,
     undisturbed: dict[str, Counter[str]],
     tmp_path: Path,
@@ -55,7 +63,7 @@ def test_groups_that_sit_epochs_out_go_through_them_later(
         told = really(self, resolved, id)
         epoch = self.engine.last.epoch + 1 if self.engine.last is not None else 0
         drop = {slot: told.routing.groups_of(slot) for slot in range(told.routing.slots)} if epoch in LOST else {}
-        return dataclasses.replace(told, relocation=Relocation(drop=drop, defers=True))
+        return dataclasses.replace(told, relocation=Relocation(drop=drop, lazy=mounted, defers=True))
 
     def listen(event: Event) -> None:
         if isinstance(event, Progress):

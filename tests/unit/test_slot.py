@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 
 from midstream.slot import Relocation
+from midstream.state.cache import Cache
+from midstream.state.copying import seconds_to_look_up
+from midstream.state.lmdb_store import PAGE
 from tests.unit.summing import GROUPS, Summing
 
 ALL = frozenset(range(GROUPS))
@@ -68,3 +71,50 @@ def test_rows_wait_for_the_groups_that_have_fewest(tmp_path: Path, folded: bool)
         told = slot.epoch({}, "new", relocation=far, prefetch=ONE_A_TIME)
         assert told.heat == {}, "rows that waited are not counted twice"
     assert [slot.sums[key] for key in (0, 1, 1 + GROUPS, 3)] == [2, 3, 3, 51]
+
+
+SLOW = 1 << 20  # bytes a second: 4 milliseconds for a page, and more for a snapshot than there is time
+SOME = dict.fromkeys(range(2 * GROUPS), 2) | {4: 9}
+
+
+def test_rows_wait_where_a_mounted_store_is_slow(tmp_path: Path):
+    slot = with_snapshots(tmp_path)
+    told = slot.epoch(SOME, "new", bytes_per_second=SLOW, prefetch=1 << 30, prefetch_seconds=0.01)
+    assert told.deferred is not None
+    assert told.deferred.groups == (0, 1, 2, 3, 5), "the hottest has come, and with it the time was over"
+    assert slot.is_whole("new") == [4]
+    fewer = [len(told.deferred.groups)]
+    while slot.commits[-1].operators["sums"].backlog:
+        told = slot.epoch(SOME, "new", bytes_per_second=SLOW, prefetch=1 << 30, prefetch_seconds=0.01)
+        fewer.append(len(told.deferred.groups) if told.deferred is not None else 0)
+    assert fewer == [5, 4, 3, 2, 1, 0], "one more in every epoch"
+    assert slot.sums == {key: 1 + 6 * count for key, count in SOME.items()}
+
+
+@pytest.mark.parametrize(("speed", "seconds"), [(0, 5.0), (SLOW, 60.0)], ids=["fast", "patient"])
+def test_no_row_waits_where_a_mounted_store_is_fast_enough(tmp_path: Path, speed: int, seconds: float):
+    slot = with_snapshots(tmp_path)
+    told = slot.epoch(SOME, "new", bytes_per_second=speed, prefetch=1 << 30, prefetch_seconds=seconds)
+    assert (told.deferred, told.restored) == (None, GROUPS)
+    assert slot.is_whole("new") == [], "they are read where they are stored"
+    assert slot.sums == {key: 1 + count for key, count in SOME.items()}
+
+
+def test_it_is_keys_that_are_looked_up_and_not_rows(tmp_path: Path):
+    slot = Summing(tmp_path)
+    slot.epoch({4 + GROUPS * number: 1 for number in range(20_000)})
+    slot.epoch({}, snapshots=ALL)
+    cache = Cache(slot.head("new", bytes_per_second=SLOW), lazy=True)
+    assert seconds_to_look_up(cache, {4: 100}, 1.0) >= 100 * PAGE / SLOW, "each in a page of its own"
+    slot.epoch({4: 1_000}, "new", bytes_per_second=SLOW, prefetch_seconds=0.5, keys_per_row=1e-3)
+    assert slot.is_whole("new") == [], "one page comes in time; it would be copied else"
+    assert slot.sums[4] == 1_001
+
+
+def test_a_damaged_copy_is_only_a_copy_also_for_who_asks_how_far_it_is(tmp_path: Path):
+    slot = with_snapshots(tmp_path)
+    slot.epoch(SOME, "new", relocation=LAZY)
+    for link in (tmp_path / "new").rglob("*.base"):
+        link.unlink()
+    slot.epoch(SOME, "new", prefetch=1 << 30)
+    assert slot.sums == {key: 1 + 2 * count for key, count in SOME.items()}

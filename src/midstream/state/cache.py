@@ -71,10 +71,16 @@ class Cache:
         return self.is_here(group) and not os.readlink(self._pointer(group)).endswith(IN_PLACE)
 
     def must_come(self, group: int) -> bool:
-        """Whether a group has to be read from the store before it can be looked into."""
-        if self._reads_in_place and Storage(self.head.checkpoint).is_local:
-            return False
-        return self.head.changed[group] is not None and not self.lacks_logs_only(group)
+        """Whether a group has to be read from the store, there or into a copy, to be looked into."""
+        is_there = self.is_whole if self.reads_there else self.lacks_logs_only  # the second looks into the copy
+        return self.head.changed[group] is not None and not is_there(group)
+
+    def stored(self, group: int) -> str | None:
+        """The snapshot that a group is, or would be, read from where it lies; `None` if there is none."""
+        if self.is_here(group) and not self.is_whole(group):
+            return os.path.realpath(self._pointer(group))
+        reference = self._snapshot_of(group)
+        return Storage(self.head.checkpoint).path(reference.path) if reference is not None else None
 
     def bring_whole(self, group: int) -> None:
         """Take a group to the head of the committed history, all of it in a copy that is here."""
@@ -84,7 +90,7 @@ class Cache:
 
     def bring_all(self, groups: Iterable[int]) -> None:
         """Take groups to the head of the committed history, whole; several are copied and opened at a time."""
-        groups, in_place = list(groups), self._reads_in_place and Storage(self.head.checkpoint).is_local
+        groups, in_place = list(groups), self.reads_there
         with ThreadPoolExecutor(1 if self.head.bytes_per_second else _STREAMS) as pool:
             for group in groups:
                 reference = None if in_place or self.lacks_logs_only(group) else self.history.snapshot_of(group)
@@ -167,11 +173,13 @@ class Cache:
             self._delete(name)
 
     @property
-    def _reads_in_place(self) -> bool:
-        return self.head.in_place or self.lazy
+    def reads_there(self) -> bool:
+        """Whether groups that are not here are read where they are stored: the store is a file system."""
+        return (self.head.in_place or self.lazy) and Storage(self.head.checkpoint).is_local
 
     @property
-    def _throttle(self) -> Throttle:
+    def throttle(self) -> Throttle:
+        """What bounds the speed of the store, in experiments."""
         return Throttle(self.head.bytes_per_second)
 
     def _pointer(self, group: int) -> str:
@@ -184,7 +192,7 @@ class Cache:
             return self._fresh(group)
         path = os.path.join(self.directory, name)
         if name.endswith(IN_PLACE):
-            return LayeredStore(os.readlink(path), path + ".layer", self._throttle)
+            return LayeredStore(os.readlink(path), path + ".layer", self.throttle)
         if not os.path.exists(path):
             raise StateError(f"{path} is gone")
         return LmdbStore(path)
@@ -209,14 +217,14 @@ class Cache:
             storage = Storage(self.head.checkpoint)
             where = storage.path(reference.path)
             try:
-                if self._reads_in_place and storage.is_local:
+                if self.reads_there:
                     with self._throttle.reading() as reading:
                         _check(checksum_of(where), reference)
                         reading.bytes += reference.size
                     name = self._new_name(group) + IN_PLACE
                     path = os.path.join(self.directory, name)
                     os.symlink(where, path)
-                    store = LayeredStore(where, path + ".layer", self._throttle)
+                    store = LayeredStore(where, path + ".layer", self.throttle)
                 else:
                     coming = self._coming.pop(group, None)
                     name = coming.result() if coming is not None else self._copied(group, reference)
@@ -234,7 +242,7 @@ class Cache:
         """Copy a snapshot, open the copy and give its name; safe in a thread."""
         storage, name = Storage(self.head.checkpoint), self._new_name(group)
         path = os.path.join(self.directory, name)
-        with self._throttle.reading() as reading:
+        with self.throttle.reading() as reading:
             if storage.is_local:
                 found = copied(storage.path(reference.path), path)
             else:

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+import time
+from collections.abc import Iterable, Mapping
+from random import SystemRandom
 
 from midstream.state.cache import Cache
+from midstream.state.lmdb_store import PAGE
+
+_PROBES = 8  # pages that are read to see how fast a store is
+_random = SystemRandom()  # what a user's code makes of `random` stays as it is
 
 
 def complete(cache: Cache, groups: Iterable[int]) -> int:
@@ -33,3 +40,26 @@ def fetch(cache: Cache, groups: Iterable[int]) -> list[int]:
             cache.bring_whole(group)
         fetched.append(group)
     return fetched
+
+
+def seconds_to_look_up(cache: Cache, keys: Mapping[int, int], patience: float) -> float:
+    """Say how long it would take to look keys up in snapshots where they lie, from a few pages that are read now.
+
+    A mounted store may be the disk of this host or one that is far away, and a page may be in memory already: it is
+    measured, not known. Promised: no more than eight pages are read, and none after `patience` seconds.
+
+    Args:
+        cache: that reads there.
+        keys: group -> how many are looked up, each in a page of its own as long as there are enough.
+        patience: seconds.
+    """
+    files = {group: path for group in keys if (path := cache.stored(group)) is not None and os.path.exists(path)}
+    wanted = sum(min(max(keys[group], 1), os.path.getsize(path) // PAGE) for group, path in files.items())
+    begun, read = time.perf_counter(), 0
+    while files and read < _PROBES and time.perf_counter() - begun <= patience:
+        with open(_random.choice(list(files.values())), "rb", buffering=0) as file, cache.throttle.reading() as reading:
+            pages = os.fstat(file.fileno()).st_size // PAGE
+            file.seek(_random.randrange(max(pages, 1)) * PAGE)
+            reading.bytes += len(file.read(PAGE))
+        read += 1
+    return wanted * (time.perf_counter() - begun) / max(read, 1)
