@@ -59,12 +59,17 @@ def homes_without(
 ) -> tuple[str, ...]:
     """Deal out the groups of executors that are gone, or lend no seats, and no others.
 
+    Executors with as many seats count alike, also where slots do not divide: that is no reason to move a group.
+
     >>> homes_without(["a", "b", "c"], 2, ["a", "b", "a", "b"], {}, frozenset("a"))
     ('c', 'b', 'c', 'b')
+    >>> homes_without(["a", "b", "a", "b"], 3, ["gone"] * 4, {})
+    ('a', 'a', 'b', 'b')
     """
-    lent = shares(where, slots, homes, without)
-    kept = {home: 1 for home in homes if home in where and home not in without and home not in lent}
-    return adopted(homes, lent | kept, load, near)
+    lent, seats = shares(where, slots, homes, without), Counter(where)
+    kept = [home for home in homes if home in seats and home not in without]
+    alike = {place: min(seats[place], max(lent.values())) for place in (*lent, *kept)}
+    return adopted(homes, alike, load, near)
 
 
 def seated(homes: Sequence[str], where: Sequence[str], slots: int) -> Routing:

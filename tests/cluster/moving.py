@@ -1,7 +1,8 @@
 """Jobs on a real cluster, a program: a process has one session of Spark.
 
 Each line of `SCENARIOS` is a run of the job of the fault tests, its groups moved while it runs: what it is told to do,
-one modification after the other, and which fault strikes. `KILLED` are runs of another job, with or without standbys.
+one modification after the other, and which fault strikes. `KILLED` are runs of another job, with or without standbys,
+and `JOINED` is one to which a third executor comes.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from midstream.cluster import QUICK
 from midstream.events import Before, Event, Progress, Step
 from midstream.storage import commit_file, log_directory
 from midstream.testing import Cluster, cluster
-from tests.cluster import losing
+from tests.cluster import joining, losing
 from tests.faults import workload
 from tests.modifying import files_read
 
@@ -65,6 +66,7 @@ SCENARIOS = {
 }  # fmt: skip
 
 
+JOINED = "an executor joins"  # two others
 KILLED = {"worker killed": 0, "worker killed, standbys": 1}  # -> how many second copies
 
 
@@ -181,8 +183,8 @@ def until(condition: Callable[[], bool], what: str) -> None:
 
 
 def main(root: str, names: Sequence[str]) -> None:
-    """Run scenarios, one after the other, on one cluster; one of `KILLED` comes first."""
-    with cluster(workers=2 if names[0] in KILLED else 3) as workers:
+    """Run scenarios, one after the other, on one cluster; one of `KILLED`, or `JOINED`, has two workers at first."""
+    with cluster(workers=2 if names[0] in (*KILLED, JOINED) else 3) as workers:
         executors_java = f"{QUICK} {os.environ.get('SPARK_SUBMIT_OPTS', '')}"  # as Spark starts the driver's
         spark = workers.session(spark__executor__extraJavaOptions=executors_java, spark__driver__extraJavaOptions=QUICK)
         spark.sparkContext.setLogLevel("ERROR")
@@ -191,7 +193,8 @@ def main(root: str, names: Sequence[str]) -> None:
             os.makedirs(directory, exist_ok=True)
             if name in KILLED:
                 told = losing.run(spark, workers, directory, KILLED[name])
-                workers.add_worker()
+            elif name == JOINED:
+                told = joining.run(spark, workers, until)
             else:
                 until(lambda: len(executors(spark)) == len(workers.workers), "every worker has an executor")
                 told = run(spark, workers, directory, SCENARIOS[name])

@@ -20,8 +20,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.cluster.joining import KEYS
 from tests.cluster.losing import EPOCHS, rows
-from tests.cluster.moving import FILES, SCENARIOS, STRATEGIES, directory_of
+from tests.cluster.moving import FILES, JOINED, SCENARIOS, STRATEGIES, directory_of
 from tests.faults import workload
 
 LEAST = {"in": "5", "out": "5", "drain": "[56]"}  # groups that must move, of 16: three executors have 6, 5 and 5
@@ -129,6 +130,29 @@ def check(name: str, told: dict[str, Any], undisturbed: Undisturbed) -> None:
         assert sum(groups) == 16, "every group has one owner"
 
 
+def check_joined(told: dict[str, Any]) -> None:
+    """See that who joins gets its share or is told why not, and that a drain moves the groups of one executor only."""
+    newcomer, (leaver, stays) = told["newcomer"], told["first"]
+    homes = {name: told[f"{name}, homes"] for name in ("joined", "rescaled", "moved", "balanced", "drained")}
+    assert "groups of 'free' change their executor" in told["joined"]
+    assert set(homes["joined"]["free"]) == {newcomer, leaver, stays}
+    assert set(homes["joined"]["fixed"]) == {leaver, stays}
+    assert f"executor {newcomer} gets no group of 'fixed', which has 2 slots" in told["joined"]
+    assert told["rescaled"] == "5 of 16 groups of 'fixed' change their executor"
+    assert sorted(homes["rescaled"]["fixed"].values()) == [5, 5, 6]
+    assert told["moved"] == "2 of 16 groups of 'free' change their executor"
+    assert homes["moved"]["free"][newcomer] == homes["joined"]["free"][newcomer] + 2
+    assert re.fullmatch("[1-3] of 16 groups of 'free' change their executor", told["balanced"])
+    before = {id: homes["balanced"][id][leaver] for id in ("free", "fixed")}
+    for id, count in before.items():
+        assert f"{count} of 16 groups of {id!r} change their executor" in told["drained"], "those that it had"
+        assert set(homes["drained"][id]) == {newcomer, stays}
+    phase, why = told["undone"]
+    assert phase == "Rejected"
+    assert f"nothing would change: executor {leaver} is gone: what it had of 'free', {before['free']} groups" in why
+    assert told["sums"] == {id: {str(told["fed"]): KEYS} for id in ("free", "fixed")}, "each row of each key once"
+
+
 def check_moved(scenario: str, told: dict[str, Any], undisturbed: Undisturbed) -> None:
     """See that nothing is lost, that the fewest groups have moved, and that all are on their executors."""
     check(scenario, told, undisturbed)
@@ -148,11 +172,12 @@ def test_a_worker_killed_in_mid_epoch_changes_nothing(tmp_path: Path) -> None:
     check_killed(told, tmp_path / directory_of("worker killed"), standbys=0)
 
 
-def test_a_killed_worker_changes_nothing_and_strategies_move_the_fewest_groups_and_lose_nothing(
+def test_a_killed_worker_changes_nothing_one_that_joins_gets_its_share_and_strategies_lose_nothing(
     undisturbed: Undisturbed, tmp_path: Path
 ) -> None:
-    killed, moved = run(tmp_path, "worker killed, standbys", "some strategies")  # starting a cluster takes long
+    killed, joined, moved = run(tmp_path, "worker killed, standbys", JOINED, "some strategies")  # it starts slowly
     check_killed(killed, tmp_path / directory_of("worker killed, standbys"), standbys=1)
+    check_joined(joined)
     check_moved("some strategies", moved, undisturbed)
 
 

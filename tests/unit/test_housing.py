@@ -74,6 +74,12 @@ def test_taking_a_drain_back_leaves_executors_even_though_the_drained_one_is_gon
     assert told == "executor a is gone: what it had of 'sums', 8 groups, is spread over the others"
 
 
+def test_taking_a_drain_back_moves_nothing_because_slots_do_not_divide():
+    homes = ("b", "c") * 8
+    after, _ = Housing("sums", homes, tuple("bcbc"), 3).back_to(("a", *homes[1:]), 3)
+    assert after == homes
+
+
 @given(st.lists(st.sampled_from("abc"), min_size=1, max_size=40), st.data())
 def test_what_is_taken_back_is_where_it_was_as_far_as_that_is_there(former: list[str], data: st.DataObject):
     now = data.draw(st.lists(st.sampled_from("bcd"), min_size=len(former), max_size=len(former)))
