@@ -90,7 +90,7 @@ def start(
         store_bytes_per_second: read snapshots no faster than this, in each task; 0: as fast as the store is. For
             experiments with a store that is far away.
         on_join: what an executor gets that joins a running job: "ignore": nothing until it is asked for; "rebalance":
-            its share, with `ms.rebalance()`, once Python is started on it.
+            its share, with `ms.rebalance()`, once Python is started on it, or the log says why it gets none.
         cut_deadline: how long a dry run, and the first epoch under a new plan, may take before it is given up.
         publish_tries: how often a sink is asked to publish an epoch, with growing pauses, before the job stops.
         on_lost_output: what to do if a sink has lost rows that were published to it: "fail", or "accept" to go on
