@@ -13,12 +13,15 @@ import pyarrow as pa
 from midstream.aggregate_task import AggregateTask
 from midstream.aggregates import AggregateSpec, compile_aggregates
 from midstream.journal import Commit, Journal, LogRef, OperatorState, SnapshotRef
+from midstream.records import epoch_of
 from midstream.routing import Routing
 from midstream.slot import GROUP, MARKER, SLOT, Epoch, Relocation
 from midstream.state.backlog import left_over
-from midstream.state.cache import Cache, Head, logs_of
+from midstream.state.cache import Cache
 from midstream.state.changelog import Report, read_report
+from midstream.state.history import Head, logs_of
 from midstream.storage import Storage, backlog_directory, log_directory
+from tests.histories import HOME
 
 GROUPS = 6
 _SPEC = AggregateSpec(name="total", function="sum", column="v")
@@ -46,7 +49,7 @@ class Summing:
         changed = state.changed or (None,) * GROUPS
         recent = tuple(logs_of(commit, "sums") for commit in self.commits[-4:])
         root, cache, epoch = self.storage.root, str(self.directory / host), len(self.commits) - 1
-        return Head("job", "sums", root, cache, epoch, changed, recent, state.backlog, **options)
+        return Head("job", "sums", root, cache, epoch, changed, recent=recent, backlog=state.backlog, **options)
 
     def epoch(
         self,
@@ -64,7 +67,7 @@ class Summing:
         routing = Routing(tuple(0 if group in mine else 1 for group in range(GROUPS)), 2)
         task = AggregateTask(
             operator="sums", head=self.head(host, bytes_per_second=bytes_per_second), epoch=epoch,
-            directory=log_directory("sums", number, id), aside=backlog_directory("sums", number, id),
+            directory=log_directory(HOME, number, id), aside=backlog_directory(HOME, number, id),
             schema=bytes(_OUTPUT.serialize()), keys=("k",), routing=routing, compiled=_COMPILED, combined=self.folded,
         )  # fmt: skip
         for batch in task(iter([self._received(rows, routing.tokens[0])])):
@@ -96,13 +99,14 @@ class Summing:
     def _commit(self, report: Report, path: str, id: str) -> None:
         known = self.commits[-1].operators["sums"] if self.commits else OperatorState()
         changed, taken = list(known.changed or (None,) * GROUPS), list(known.snapshots or (None,) * GROUPS)
+        links = tuple((group, changes, epoch_of(changed[group])) for group, changes in report.groups)
         for group, _ in report.groups:
             changed[group] = (len(self.commits), id)
         for group, *snapshot in report.snapshots:
             taken[group] = SnapshotRef(*snapshot)
         backlog = left_over(known.backlog, set(report.caught_up))
         state = OperatorState(
-            logs=(LogRef(0, path, 0, tuple(report.groups)),) if report.groups else (),
+            logs=(LogRef(0, path, 0, links),) if report.groups else (),
             changed=tuple(changed),
             snapshots=tuple(taken),
             backlog=(*backlog, report.deferred) if report.deferred is not None else backlog,

@@ -79,7 +79,7 @@ class Cache:
         """The snapshot that a group is, or would be, read from where it lies; `None` if there is none."""
         if self.is_here(group) and not self.is_whole(group):
             return os.path.realpath(self._pointer(group))
-        reference = self._snapshot_of(group)
+        reference = self.history.snapshot_of(group)
         return Storage(self.head.checkpoint).path(reference.path) if reference is not None else None
 
     def bring_whole(self, group: int) -> None:
@@ -218,7 +218,7 @@ class Cache:
             where = storage.path(reference.path)
             try:
                 if self.reads_there:
-                    with self._throttle.reading() as reading:
+                    with self.throttle.reading() as reading:
                         _check(checksum_of(where), reference)
                         reading.bytes += reference.size
                     name = self._new_name(group) + IN_PLACE

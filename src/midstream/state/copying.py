@@ -50,11 +50,15 @@ def seconds_to_look_up(cache: Cache, keys: Mapping[int, int], patience: float) -
 
     Args:
         cache: that reads there.
-        keys: group -> how many are looked up, each in a page of its own as long as there are enough.
+        keys: group -> how many are looked up, each in a page of its own as long as there are enough. Of a snapshot that
+            was not opened here before, every page is read: it is verified before its first use.
         patience: seconds.
     """
     files = {group: path for group in keys if (path := cache.stored(group)) is not None and os.path.exists(path)}
-    wanted = sum(min(max(keys[group], 1), os.path.getsize(path) // PAGE) for group, path in files.items())
+    wanted = 0
+    for group, path in files.items():
+        pages = os.path.getsize(path) // PAGE
+        wanted += min(max(keys[group], 1), pages) if cache.is_here(group) else pages  # it is verified first, as a whole
     begun, read = time.perf_counter(), 0
     while files and read < _PROBES and time.perf_counter() - begun <= patience:
         with open(_random.choice(list(files.values())), "rb", buffering=0) as file, cache.throttle.reading() as reading:
