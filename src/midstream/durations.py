@@ -28,6 +28,8 @@ _SHORT = {
 }
 _SHORT |= {"h": "hour", "d": "day", "w": "week"}
 
+_PART = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)\s*([a-zA-Z]+)")
+
 Duration = str | int | float | timedelta
 
 
@@ -36,6 +38,8 @@ def micros(duration: Duration) -> int:
 
     >>> micros("1.5 seconds"), micros("10 min"), micros(2), micros(timedelta(milliseconds=5))
     (1500000, 600000000, 2000000, 5000)
+    >>> micros("1 hour 30 minutes"), micros("1h 30m")
+    (5400000000, 5400000000)
     """
     if isinstance(duration, timedelta):
         return _not_negative(duration // timedelta(microseconds=1), duration)
@@ -43,14 +47,22 @@ def micros(duration: Duration) -> int:
         return _not_negative(round(duration * 1_000_000), duration)
     if isinstance(duration, str) and re.match(r"\s*-\s*[0-9.]", duration):
         raise PlanError(f"a length of time cannot be negative: {duration!r}")
-    match = re.fullmatch(r"\s*([0-9]+\.?[0-9]*|\.[0-9]+)\s*([a-zA-Z]+)\s*", str(duration))
-    if match:
-        word = match[2].lower()
-        for name in (word, word.removesuffix("s")):
-            unit = _UNITS.get(_SHORT.get(name, name))
-            if unit:
-                return round(Decimal(match[1]) * unit)
-    raise PlanError(f"not a length of time: {duration!r}; write for example '10 seconds', '5 min' or 2.5")
+    text = str(duration)
+    if re.fullmatch(rf"\s*(?:{_PART.pattern}\s*)+", text):
+        parts = [(Decimal(number), _unit(word.lower())) for number, word in _PART.findall(text)]
+        units = [unit for _, unit in parts]
+        if all(units) and units == sorted({*units}, reverse=True):
+            return round(sum(number * unit for number, unit in parts))
+    raise PlanError(
+        f"not a length of time: {duration!r}; write for example '10 seconds', '5 min', '1 hour 30 minutes' or 2.5"
+    )
+
+
+def _unit(word: str) -> int:
+    """How many microseconds a unit has; 0 if there is none of that name."""
+    return next(
+        (_UNITS[unit] for name in (word, word.removesuffix("s")) if (unit := _SHORT.get(name, name)) in _UNITS), 0
+    )
 
 
 def signed_micros(duration: Duration) -> int:

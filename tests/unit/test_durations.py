@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from midstream.durations import micros
+from midstream.durations import micros, signed_micros
 from midstream.errors import PlanError
 
 SECOND = 1_000_000
@@ -36,6 +36,9 @@ SECOND = 1_000_000
         ("7us", 7),
         ("7 microseconds", 7),
         ("  2   MINUTES ", 120 * SECOND),
+        ("1 hour 30 minutes", 5400 * SECOND),
+        ("1h30m", 5400 * SECOND),
+        ("1 week 2 days 3 hours 4 min 5.5 s 6 ms 7 us", (9 * 86_400 + 3 * 3600 + 4 * 60 + 5) * SECOND + 506_007),
         (2, 2 * SECOND),
         (0.25, 250_000),
         (timedelta(milliseconds=5), 5_000),
@@ -58,7 +61,10 @@ def test_whole_numbers_of_any_unit_are_exact(number: int, unit: str):
 
 @pytest.mark.parametrize(
     "written",
-    ["", "5", "seconds", "5 parsecs", "five seconds", "1.2.3 s", ". s", "5 seconds ago", "1e3 s"],
+    [
+        *("", "5", "seconds", "5 parsecs", "five seconds", "1.2.3 s", ". s", "5 seconds ago", "1e3 s"),
+        *("30 minutes 1 hour", "1 hour 2 hours", "1 hour 30", "1 hour, 30 minutes", "1 hour -5 s"),
+    ],
 )
 def test_what_is_no_length_of_time_is_refused_with_examples(written: str):
     with pytest.raises(PlanError, match=r"not a length of time: .*; write for example '10 seconds'"):
@@ -75,3 +81,7 @@ def test_what_is_no_number_of_seconds_is_refused(written: Any):
 def test_a_negative_length_is_refused(written: Any):
     with pytest.raises(PlanError, match="cannot be negative"):
         micros(written)
+
+
+def test_the_sign_of_a_signed_length_is_that_of_all_its_parts():
+    assert signed_micros("-1 hour 30 minutes") == -5400 * SECOND
