@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 
+import msgspec
+
 
 class Step(Enum):
     """The steps of an epoch that leave a durable trace, in order."""
@@ -95,6 +97,16 @@ class Progress:
     state_bytes: dict[str, int] = field(default_factory=dict)  # operator id -> bytes of its state in the caches
     late: dict[str, int] = field(default_factory=dict)  # window operator id -> rows that it did not take
     durations: dict[str, float] = field(default_factory=dict)  # seconds per step, and "total"
+
+    @property
+    def json(self) -> str:
+        """The report as JSON, on one line: an object with the names above."""
+        return msgspec.json.encode(self).decode()
+
+    @property
+    def pretty_json(self) -> str:
+        """The same, for people to read."""
+        return msgspec.json.format(self.json, indent=2)
 
 
 Event = Before | After | Staged | Rerun | Republish | Modifying | Exchanging | Progress
