@@ -6,6 +6,7 @@ import, and neither `midstream ingest` nor a worker of Spark needs all of it.
 
 import importlib
 import importlib.util
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -18,3 +19,7 @@ def __getattr__(name: str) -> Any:
     if importlib.util.find_spec(f"midstream.{name}") is not None:
         return importlib.import_module(f"midstream.{name}")
     return getattr(importlib.import_module("midstream.api"), name)
+
+
+def __dir__() -> Iterable[str]:  # `list` is one of the public names
+    return sorted({*importlib.import_module("midstream.api").__all__, "__version__"})
