@@ -15,9 +15,10 @@ from midstream.aggregates import FLOATS, INTEGERS, quote, widest
 from midstream.count_rules import ENDS, CountWindows, Part, Result
 from midstream.ddl import ddl
 from midstream.errors import PlanError
+from midstream.naming import clash, refuse_taken
 from midstream.operators import named
 from midstream.plan import AggregateSpec
-from midstream.resolve import check_punctuation, refuse_taken, worked_out
+from midstream.resolve import check_punctuation, worked_out
 from midstream.windows import CountWindow
 
 if TYPE_CHECKING:
@@ -50,8 +51,8 @@ def count_windows(
         if column not in types:
             raise PlanError(f"window {id!r}: there is no column {column!r}; the stream has {', '.join(types)}")
     refuse_taken(id, list(types), (ENDS, _ALL))
-    if clash := sorted({NUMBER} & {*aggregates, *keys}):
-        raise PlanError(f"window {id!r}: the name {clash[0]!r} is that of another result already; rename it")
+    if name := clash([*aggregates, *keys], [NUMBER]):
+        raise PlanError(f"window {id!r}: the name {name!r} is that of another result already; rename it")
     parts, results, shown = _parts(id, aggregates, types)
     columns = [*((key, types[key]) for key in keys), (NUMBER, "bigint"), *zip(aggregates, shown, strict=True)]
     schema = ", ".join(f"{quote(name)} {type}" for name, type in columns)

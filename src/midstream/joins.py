@@ -21,6 +21,7 @@ from midstream.errors import PlanError
 from midstream.flow import Flow, KeyedStream, Stream
 from midstream.join_form import OWN, SideForm
 from midstream.join_rules import ALONE, HALVES, KINDS, LEFT, RIGHT, BoundedJoin, Join, UnboundedJoin
+from midstream.naming import clash, repeated
 from midstream.resolve import arrow_schema, worked_out
 from midstream.state.wire import Wire
 from midstream.windows import Window
@@ -166,16 +167,13 @@ def _check_columns(id: str, left: _Side, right: _Side) -> None:
             f"join {id!r}: the keys differ: {_shown(left.keys)} on the left, {_shown(right.keys)} on the right; "
             "cast one of them in a transform"
         )
-    seen: set[str] = {name for name, _ in left.keys if name.lower() in OWN}
-    if seen:
-        raise PlanError(f"join {id!r}: the column name {seen.pop()!r} is taken by Midstream; rename the key")
-    for name, _ in _output(left, right):
-        if name.lower() in seen:
-            raise PlanError(
-                f"join {id!r} would give two columns named {name!r}: rename one of them with a transform, before "
-                "with_watermark if it is the event time"
-            )
-        seen.add(name.lower())
+    if name := clash((name for name, _ in left.keys), OWN):
+        raise PlanError(f"join {id!r}: the column name {name!r} is taken by Midstream; rename the key")
+    if name := repeated(name for name, _ in _output(left, right)):
+        raise PlanError(
+            f"join {id!r} would give two columns named {name!r}: rename one of them with a transform, before "
+            "with_watermark if it is the event time"
+        )
 
 
 def _function(sides: tuple[_Side, _Side], how: str, within: Between | Window | None, ttl: Duration | None) -> Join:

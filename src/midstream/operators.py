@@ -20,6 +20,7 @@ from midstream.deduplication import Deduplicate
 from midstream.durations import Duration, micros
 from midstream.errors import PlanError
 from midstream.functions import BROADCAST, KEY, KeyedFunction, state_fields
+from midstream.naming import clash, repeated
 from midstream.plan import AggregateSpec
 from midstream.windows import AnyWindow, Session, Window
 
@@ -232,7 +233,8 @@ def named(id: str, columns: tuple[str, ...], aggregates: dict[str, AggregateSpec
         if not isinstance(spec, AggregateSpec):
             raise PlanError(f"aggregate {id!r}: {name}= takes such as ms.count() or ms.sum('price'), not {spec!r}")
     specs = tuple(msgspec.structs.replace(spec, name=name) for name, spec in aggregates.items())
-    clash = sorted({spec.name for spec in specs} & set(columns))
-    if clash:
-        raise PlanError(f"aggregate {id!r}: {', '.join(clash)} is a key column; give the result another name")
+    if taken := clash(aggregates, columns):
+        raise PlanError(f"aggregate {id!r}: {taken} is a key column; give the result another name")
+    if twice := repeated(aggregates):
+        raise PlanError(f"aggregate {id!r}: another result is called {twice!r} too, but for upper and lower case")
     return specs

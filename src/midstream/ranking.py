@@ -18,8 +18,9 @@ from midstream.aggregates import quote
 from midstream.ddl import ddl
 from midstream.errors import PlanError
 from midstream.functions import Context, KeyedFunction, StateDeclaration, Timer, list_of
+from midstream.naming import clash, refuse_taken
 from midstream.plan import Spread
-from midstream.resolve import check_punctuation, refuse_taken, worked_out
+from midstream.resolve import check_punctuation, worked_out
 from midstream.windows import BOUNDS, AnyWindow, CountWindow, Window
 
 if TYPE_CHECKING:
@@ -54,10 +55,8 @@ def top(
             raise PlanError(f"top {id!r}: there is no column {column!r}; the stream has {', '.join(schema.names)}")
     if window is not None and time is None:
         raise PlanError(f"top {id!r} needs event time: say with_watermark(column, delay) before it")
-    if window is not None and (clash := [name for name in BOUNDS if name in schema.names]):
-        raise PlanError(
-            f"top {id!r}: the rows have a column {clash[0]!r}, as the windows will; rename it in a transform"
-        )
+    if window is not None and (name := clash(schema.names, BOUNDS)):
+        raise PlanError(f"top {id!r}: the rows have a column {name!r}, as the windows will; rename it in a transform")
     if window is None and any(name not in schema.names for name in BOUNDS):
         raise PlanError(f"top {id!r} needs windows of event time, with {' and '.join(BOUNDS)}; {rows.id!r} has none")
     refuse_taken(id, schema.names, ("_ends", "_rank"))

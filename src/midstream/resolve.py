@@ -6,7 +6,6 @@ otherwise fail in the first epoch.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +30,7 @@ from midstream import plan as p
 from midstream.aggregates import CLOSES, START, WHOLE, Compiled, compile_aggregates, quote, with_end
 from midstream.errors import MidstreamError, PlanError
 from midstream.join_rules import Join
+from midstream.naming import clash, refuse_taken
 from midstream.per_epoch import INSTEAD, reads_and_offends
 from midstream.state.forms import SHARED, Stage
 from midstream.window_task import PANE
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 LATE_REASON = "late_reason"
 _TAKEN = ("_slot", "_group", "_order", "_tie", "_rows", "_epoch", "_broadcast", PANE, START, CLOSES, WHOLE)
+_TAKEN_IN_SAVEPOINTS = ("_slot", "_group")  # where state has columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,11 +131,13 @@ def _output(
     if isinstance(operator, p.Watermark):
         return _watermarked(spark, operator, inputs[0])
     if isinstance(operator, p.Spread):
+        refuse_taken(operator.id, inputs[0].names, BOUNDS)
         return StructType([*inputs[0], *(StructField(name, TimestampType()) for name in BOUNDS)])
     if isinstance(operator, p.Late):
         windows = p.windows_late_for(found.plan, operator)
         is_session = isinstance(windows, p.Window) and windows.is_session  # its task gives the rows that it gets
         rows = found.schemas[windows.inputs[0]] if is_session else inputs[0]
+        refuse_taken(operator.id, rows.names, (LATE_REASON,))
         return StructType([*rows, StructField(LATE_REASON, StringType())])
     if isinstance(operator, (p.Process, p.Aggregate)):
         keyed = _keyed(spark, operator, inputs[0], time, found)
@@ -215,13 +218,6 @@ def check_punctuation(spark: SparkSession, what: str, punctuation: str, schema: 
             ) from error
 
 
-def refuse_taken(id: str, names: Sequence[str], taken: Sequence[str] = _TAKEN) -> None:
-    """Refuse columns that are called as some of Midstream's own."""
-    for name in names:
-        if name in taken:
-            raise PlanError(f"operator {id!r}: the column name {name!r} is taken by Midstream; rename it")
-
-
 def _keyed(
     spark: SparkSession,
     operator: p.Process | p.Aggregate,
@@ -234,7 +230,7 @@ def _keyed(
         if column not in schema.names:
             raise _unknown_column(f"key_by of {operator.id!r}", column, schema)
     told = operator.told if isinstance(operator, p.Process) else None
-    refuse_taken(operator.id, [*schema.names, *(found.schemas[told].names if told else ())])
+    refuse_taken(operator.id, [*schema.names, *(found.schemas[told].names if told else ())], _TAKEN)
     keys = StructType([schema[key] for key in operator.keys])
     for field in keys:
         if isinstance(field.dataType, MapType) or "map<" in field.dataType.simpleString():
@@ -274,6 +270,7 @@ def _keyed(
     else:
         output = _processed(operator, schema)
         stages = _stages(operator)
+        refuse_taken(operator.id, [field.name for field in operator.state], _TAKEN_IN_SAVEPOINTS)
         function = code.load(operator.code)
         if isinstance(function, Join) and not function.is_bounded:
             watermarks = ()  # it asks for no event time
@@ -322,9 +319,9 @@ def _aggregated(operator: p.Aggregate, keys: StructType, compiled: Compiled) -> 
     """The rows that a declared aggregate gives out: the key, the window if there is one, the results."""
     results = parse_schema(", ".join(f"`{o.name}` {o.type}" for o in compiled.outputs), f"aggregate {operator.id!r}")
     bounds = BOUNDS if isinstance(operator, p.Window) else ()
-    clash = sorted({*bounds} & {*keys.names, *results.names})
-    if clash:
-        raise PlanError(f"window {operator.id!r}: the name {clash[0]!r} is that of a result already; rename the column")
+    if name := clash([*keys.names, *results.names], bounds):
+        raise PlanError(f"window {operator.id!r}: the name {name!r} is that of a result already; rename the column")
+    refuse_taken(operator.id, results.names, (WHOLE,))
     return StructType([*keys, *(StructField(name, TimestampType(), False) for name in bounds), *results])
 
 

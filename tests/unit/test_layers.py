@@ -40,7 +40,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         ),
         "coordinator modification feeds",
         "operators changes building relocation planfile plan succession functions aggregates deduplication code",
-        "delivery migration windows regimes heat housing seats standbys balance routing events errors durations",
+        "naming delivery migration windows regimes heat housing seats standbys balance routing events errors durations",
     )
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}  # {module: 0 is the highest}

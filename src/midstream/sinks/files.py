@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from midstream.delivery import Delivered
 from midstream.errors import SinkError
+from midstream.naming import clash
 from midstream.sinks import staging as directories
 from midstream.sinks.base import (
     LostRowsError,
@@ -104,10 +105,9 @@ class Files(Sink):
 
     def stage(self, df: DataFrame, staging: Staging) -> Staged:
         """Write the files into a hidden directory inside the target."""
-        clash = [name for name in df.columns if name.lower() == "epoch"]
-        if clash:
+        if name := clash(df.columns, ["epoch"]):
             raise SinkError(
-                f"sink {staging.sink!r} cannot write column {clash[0]!r}: in {self._path} the epoch's number "
+                f"sink {staging.sink!r} cannot write column {name!r}: in {self._path} the epoch's number "
                 "is the column 'epoch', from the directory's name. Rename yours in a transform"
             )
         location = self._location(staging)
