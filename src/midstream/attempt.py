@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 from midstream import code, events
 from midstream import plan as p
 from midstream import storage as layout
-from midstream.dataflow import SEEN, Dataflow, KeyedRun
+from midstream.dataflow import SEEN, Dataflow
 from midstream.errors import CheckpointError, MidstreamError
 from midstream.events import Event
 from midstream.failures import explained
 from midstream.resolve import Resolved
+from midstream.shuffle import KeyedRun
 from midstream.sinks.base import Sink, Staged, Staging
 from midstream.state.changelog import Report, read_report
 from midstream.storage import Storage

@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from midstream import plan as p
-from midstream.dataflow import KeyedRun
 from midstream.journal import Intent, OperatorState
 from midstream.resolve import Resolved
+from midstream.shuffle import KeyedRun
 from midstream.slot import Epoch
 from midstream.state.history import Head, logs_of
 from midstream.watermarks import regimes_of, watermark_of

@@ -6,7 +6,7 @@ Sources are cut out of the tagged union; transforms are the user's own code; a k
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeGuard
 
@@ -18,7 +18,7 @@ from pyspark.sql.types import ArrayType, StructField, StructType
 from midstream import code
 from midstream import plan as p
 from midstream.aggregate_task import AggregateTask
-from midstream.aggregates import CLOSES, START, WHOLE, Compiled, quote
+from midstream.aggregates import CLOSES, WHOLE, quote
 from midstream.arrow_task import ArrowTask
 from midstream.count_rules import CountWindows
 from midstream.count_task import CountTask
@@ -26,18 +26,17 @@ from midstream.function_task import BROADCAST, ORDER, TIE, FunctionTask, Told
 from midstream.join_form import SideForm
 from midstream.join_rules import Join
 from midstream.join_task import JoinTask
-from midstream.regimes import Regime
-from midstream.resolve import Keyed, Resolved, arrow_schema, hashed
+from midstream.resolve import Keyed, Resolved, arrow_schema
 from midstream.routing import Routing
 from midstream.session_task import SessionTask
-from midstream.slot import GROUP, MARKER, SLOT, Epoch, SlotTask
+from midstream.shuffle import KeyedRun, accumulators, moment_column, placement
+from midstream.slot import GROUP, SlotTask
 from midstream.sources import tagged
 from midstream.sources.parts import parts_of
-from midstream.state.history import Head
 from midstream.storage import backlog_directory, log_directory
-from midstream.watermarks import observed, varying
+from midstream.watermarks import observed
 from midstream.window_sql import WindowSql
-from midstream.window_task import PANE, WindowTask
+from midstream.window_task import WindowTask
 from midstream.windows import Session
 
 if TYPE_CHECKING:
@@ -46,20 +45,6 @@ if TYPE_CHECKING:
 
 SEEN = "seen"  # what an observation has seen
 _BATCH = "_midstream_batch"
-
-
-@dataclass(frozen=True, slots=True)
-class KeyedRun:
-    """What one keyed operator needs in one run of an epoch."""
-
-    head: Head
-    epoch: Epoch
-    routing: Routing
-    combine: bool  # fold rows in the JVM before they go to Python
-    markers: bool  # make slots without rows run too; left out where all are expected to have rows, for a task less
-    anchor: str = ""  # the table that keeps slots on their executors, and makes them run too; none on one host
-    both: Mapping[int, int] = field(default_factory=dict)  # group -> a second slot that gets its rows
-    regimes: tuple[Regime, ...] = ()  # of windows: which are of which shape; none: all of that of the plan
 
 
 @dataclass(slots=True)
@@ -254,7 +239,7 @@ class Dataflow:
             common |= {"compiled": keyed.compiled, "combined": combine}
             task = AggregateTask(**common)
             if isinstance(operator, p.Window):
-                rows = f"(select *, {self._sql.pane(operator)} as {_moment(operator)} from {rows})"
+                rows = f"(select *, {self._sql.pane(operator)} as {moment_column(operator)} from {rows})"
                 if operator.punctuation:
                     says = f"bool_or({operator.punctuation})" if combine else f"({operator.punctuation})"
                     columns[CLOSES] = f"coalesce({says}, false)"
@@ -302,72 +287,6 @@ class Dataflow:
         whole = ", ".join(f"{expression} as {quote(name)}" for name, expression in columns.items())
         groups = f"explode(sequence(0, {len(routing.owners) - 1}))"
         return f"select struct({whole}) as {BROADCAST}, {groups} as {GROUP} from {self._table(id)}"
-
-
-def placement(
-    table: str,
-    operator: p.Process | p.Aggregate,
-    keyed: Keyed,
-    run: KeyedRun,
-    columns: dict[str, str],
-    told: str,
-    *,
-    combine: bool,
-    markers: bool,
-) -> str:
-    """The query that gives rows their group and slot, sends them to the task of their slot, and folds them there.
-
-    `group = pmod(xxhash64(key), groups)`, `slot = routing[group]`, all in the JVM, and one shuffle. Folding comes
-    after it: Spark sees that all rows of a key are in one place then, and folds in one pass. A slot's marker row makes
-    it run without rows too, and know its own number: Spark's partition ids do not survive a union or a coalesce. On a
-    cluster the row of the anchor does that, and Spark runs the slot where that row is cached.
-    """
-    routing = run.routing
-    keys = [quote(key) for key in keyed.keys.names]
-    group = f"cast(pmod(xxhash64({hashed(operator, keyed)}), {len(routing.owners)}L) as int)"
-    slot = f"get(array({', '.join(str(routing.tokens[owner]) for owner in routing.owners)}), {GROUP})"
-    if run.both:
-        twice = [
-            (owner, run.both[group]) if group in run.both else (owner,) for group, owner in enumerate(routing.owners)
-        ]
-        lists = (f"array({', '.join(str(routing.tokens[slot]) for slot in slots)})" for slots in twice)
-        slot = f"explode(get(array({', '.join(lists)}), {GROUP}))"
-    epoch = varying(run.epoch.epoch, f"hash({keys[0]})") if keys else f"{run.epoch.epoch}L"
-    located = f"select *, {group} as {GROUP}, {epoch} as _epoch from {table}"
-    selected = [f"{expression} as {quote(name)}" for name, expression in columns.items()]
-    if isinstance(operator, p.Aggregate):
-        selected = keys + selected
-    moment = [_moment(operator)] if isinstance(operator, p.Window) else []
-    sent = [*(quote(field.name) for field in keyed.input), *moment, "_epoch"] if combine else selected
-    sent_names = sent if combine else [*(keys if isinstance(operator, p.Aggregate) else ()), *map(quote, columns)]
-    rows = f"select {', '.join([f'{slot} as {SLOT}', GROUP, *sent])} from ({located})"
-    if told:
-        rows += f" union all select {slot}, {GROUP}{', null' * (len(sent) - 1)}, {BROADCAST} from ({told})"
-    if markers and not run.anchor:
-        token = f"get(array({', '.join(map(str, routing.tokens))}), cast(id as int))"
-        rows += f" union all select {token}, {MARKER}{', null' * len(sent)} from range(0, {routing.slots}, 1, 1)"
-    placed = f"select /*+ REPARTITION({routing.slots}, {SLOT}) */ * from ({rows})"
-    if run.anchor:
-        names = ", ".join(f"r.{name}" for name in sent_names)
-        placed = (
-            f"select /*+ SHUFFLE_HASH(r) */ a.{SLOT}, coalesce(r.{GROUP}, {MARKER}) as {GROUP}, {names} "
-            f"from {run.anchor} a left join ({placed}) r on a.{SLOT} = r.{SLOT}"
-        )
-    if not combine:
-        return placed
-    return f"select {', '.join([SLOT, GROUP, *selected])} from ({placed}) group by {', '.join([SLOT, GROUP, *keys])}"
-
-
-def _moment(window: p.Window) -> str:
-    """The column that says where in time a row belongs."""
-    return START if isinstance(window.spec, Session) else PANE
-
-
-def accumulators(compiled: Compiled, combine: bool) -> dict[str, str]:
-    """What is sent of each row, or of each key where the JVM folds rows first: column name -> SQL."""
-    if combine:
-        return {"_rows": "count(1)"} | {a.name: a.combine for a in compiled.accumulators}
-    return {a.name: a.lift for a in compiled.accumulators if a.lift}
 
 
 def _whole(rows: StructType, combine: bool) -> str:

@@ -27,3 +27,9 @@ class SinkError(MidstreamError):
 
 class JobError(MidstreamError):
     """A job that ended with an error: the cause is in the message and in `__cause__`."""
+
+
+def first_line(error: BaseException) -> str:
+    """Give the first line of a message, or the kind of error that has none: those of Spark are long."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__

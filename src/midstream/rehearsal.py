@@ -12,13 +12,13 @@ from pyspark.errors import PySparkException
 from midstream import plan as p
 from midstream import storage as layout
 from midstream.attempt import Attempt
-from midstream.dataflow import KeyedRun
 from midstream.deadline import Limit
 from midstream.events import ignore
 from midstream.feeds import grown, tags
 from midstream.modification import Tried
 from midstream.resolve import Resolved, arrow_schema
 from midstream.routing import Routing
+from midstream.shuffle import KeyedRun
 from midstream.slot import Epoch
 from midstream.state.history import Head
 from midstream.storage import Storage

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
@@ -28,11 +27,11 @@ from pyspark.sql.types import (
 from midstream import code
 from midstream import plan as p
 from midstream.aggregates import CLOSES, START, WHOLE, Compiled, compile_aggregates, quote, with_end
-from midstream.errors import MidstreamError, PlanError
+from midstream.errors import MidstreamError, PlanError, first_line
 from midstream.join_rules import Join
 from midstream.naming import clash, refuse_taken
-from midstream.per_epoch import INSTEAD, reads_and_offends
 from midstream.state.forms import SHARED, Stage
+from midstream.transforms import transformed
 from midstream.window_task import PANE
 from midstream.windows import BOUNDS, Session
 
@@ -123,7 +122,7 @@ def _output(
     if isinstance(operator, p.Source):
         return parse_schema(operator.schema, f"source {operator.id!r}")
     if isinstance(operator, p.Transform):
-        return _transformed(spark, operator, inputs[0])
+        return transformed(spark, operator, inputs[0])
     if isinstance(operator, p.MapArrow):
         return parse_schema(operator.schema, f"map_arrow {operator.id!r}")
     if isinstance(operator, p.Union):
@@ -151,38 +150,10 @@ def parse_schema(ddl: str, what: str) -> StructType:
     try:
         parsed = StructType.fromDDL(ddl)
     except (PySparkException, ValueError) as error:
-        raise PlanError(f"{what}: {ddl!r} is not a schema ({_first_line(error)}); write 'name type, ...'") from error
+        raise PlanError(f"{what}: {ddl!r} is not a schema ({first_line(error)}); write 'name type, ...'") from error
     if not isinstance(parsed, StructType):
         raise PlanError(f"{what}: {ddl!r} is one type, not a schema; write 'name type, name type'")
     return parsed
-
-
-def _transformed(spark: SparkSession, operator: p.Transform, schema: StructType) -> StructType:
-    probe = spark.createDataFrame([], schema)
-    try:
-        result = code.load(operator.code)(probe)
-    except PySparkException as error:
-        raise PlanError(
-            f"transform {operator.id!r} fails on a stream of {schema.simpleString()}: {_first_line(error)}"
-        ) from error
-    if not isinstance(result, DataFrame):
-        raise PlanError(f"transform {operator.id!r} must return a DataFrame, it returned {type(result).__name__}")
-    if not operator.per_epoch:
-        ids = _ids(probe._jdf.queryExecution().analyzed())
-        plan = result._jdf.queryExecution().analyzed()
-        _, offender = reads_and_offends(plan, lambda leaf: not ids.isdisjoint(_ids(leaf)))
-        if offender:
-            raise PlanError(
-                f"transform {operator.id!r} holds {offender}, which would see one epoch's rows at a time, not the "
-                f"stream: {INSTEAD[offender]}. If per epoch is what you mean, say transform(..., per_epoch=True)"
-            )
-    return result.schema
-
-
-def _ids(plan: Any) -> set[int]:
-    """Of the columns that come out, as Spark numbers them."""
-    output = plan.output()
-    return {output.apply(i).exprId().id() for i in range(output.length())}
 
 
 def _united(operator: p.Union, inputs: list[StructType]) -> StructType:
@@ -214,7 +185,7 @@ def check_punctuation(spark: SparkSession, what: str, punctuation: str, schema: 
         except PySparkException as error:
             raise PlanError(
                 f"{what}: the punctuation {punctuation!r} is no condition on a row of {schema.simpleString()}: "
-                f"{_first_line(error)}"
+                f"{first_line(error)}"
             ) from error
 
 
@@ -246,7 +217,7 @@ def _keyed(
         except PySparkException as error:
             raise PlanError(
                 f"operator {operator.id!r}: partition_by={operator.partition_by!r} must be an expression over the key "
-                f"columns {', '.join(keys.names)} alone: {_first_line(error)}"
+                f"columns {', '.join(keys.names)} alone: {first_line(error)}"
             ) from error
     watermarks = tuple(o.id for o in found.plan.upstream(operator.inputs[0]) if isinstance(o, p.Watermark))
     types = {field.name: field.dataType.simpleString() for field in schema}
@@ -367,11 +338,6 @@ def _check_default(operator: p.Process, declared: p.StateField, field: pa.Field)
 
 def _unknown_column(what: str, column: str, schema: StructType) -> PlanError:
     return PlanError(f"{what}: there is no column {column!r}; the stream has {', '.join(schema.names)}")
-
-
-def _first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:

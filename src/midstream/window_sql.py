@@ -14,7 +14,7 @@ from midstream.watermarks import ahead, varying
 from midstream.windows import BOUNDS, END_OF_TIME, LONG_AGO, Session, Window
 
 if TYPE_CHECKING:
-    from midstream.dataflow import KeyedRun
+    from midstream.shuffle import KeyedRun
 
 
 @dataclass(frozen=True, slots=True)

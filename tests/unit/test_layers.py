@@ -23,14 +23,14 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "api cli sink_report __main__ web demo bench nexmark testing live cluster ingest",
         (
             "job starting modifications handle watching query flow additions triggers joins ranking count_windows java "
-            "sessions"
+            "sessions windowed"
         ),
         (
             "engine armed settings publication attempt briefing placement places anchor shadow records reporting "
             "rehearsal validation savepoint restoring manifest saved_files"
         ),
         (
-            "dataflow resolve watermarks window_sql deadline housekeeping failures slot "
+            "dataflow shuffle resolve transforms watermarks window_sql deadline housekeeping failures slot "
             "arrow_task aggregate_task window_panes window_task session_task function_task "
             "join_rules join_form join_kept join_task count_rules count_panes count_task"
         ),

@@ -32,11 +32,11 @@ from midstream.bench.running import run_batches
 from midstream.bench.usage import Usage, used
 from midstream.bench.workbench import SETTINGS, pause, set_log_level
 from midstream.cluster import cluster
-from midstream.dataflow import KeyedRun, accumulators, placement
 from midstream.errors import JobError
 from midstream.events import After, Event, Step
 from midstream.resolve import Resolved, resolve
 from midstream.routing import DEFAULT_GROUPS, Routing
+from midstream.shuffle import KeyedRun, accumulators, placement
 from midstream.slot import GROUP, SLOT, Epoch, Work
 from midstream.state.cache import Cache
 from midstream.state.changelog import LogWriter, changes_of
