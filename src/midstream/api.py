@@ -16,7 +16,7 @@ from midstream.aggregates import (
     quantiles,
     sum,
 )
-from midstream.changes import add_sink, insert, remove, remove_sink, remove_source, replace, tune
+from midstream.changes import add_sink, insert, remove, remove_sink, remove_source, replace
 from midstream.errors import (
     CheckpointError,
     JobError,
@@ -39,6 +39,7 @@ from midstream.places import MoveStatus, SlotState, SlotStatus
 from midstream.relocation import drain, move, rebalance, rescale
 from midstream.shadow import Shadow
 from midstream.triggers import Trigger, available_now, every
+from midstream.tuning import tune
 from midstream.windows import count_window, session, sliding, tumbling
 
 __all__ = [

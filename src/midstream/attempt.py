@@ -17,7 +17,7 @@ from midstream import storage as layout
 from midstream.dataflow import SEEN, Dataflow
 from midstream.errors import CheckpointError, MidstreamError
 from midstream.events import Event
-from midstream.failures import explained
+from midstream.failures import UserCodeError, explained
 from midstream.resolve import Resolved
 from midstream.shuffle import KeyedRun
 from midstream.sinks.base import Sink, Staged, Staging
@@ -43,6 +43,7 @@ class Outcome:
     staged: list[Staged]
     event_times: dict[str, int]  # watermark operator -> greatest event time of the epoch's rows
     late: dict[str, int]  # keyed function -> rows that its windows did not take
+    errors: dict[str, int] = field(default_factory=dict)  # map_arrow -> rows that it put aside
 
 
 @dataclass(slots=True)
@@ -60,6 +61,7 @@ class Attempt:
     witness: Sink | None = None  # sees the rows of every sink too
     clock: int = 0  # of the epoch
     execution: Callable[[], Any] = lambda: None  # see `Dataflow`
+    on_trial: frozenset[str] = frozenset()  # operators that must not put all of their rows aside
     run: str = field(default_factory=lambda: os.urandom(4).hex())
     _ran_again: bool = False  # some operators, after their reports were read
 
@@ -80,7 +82,9 @@ class Attempt:
                 staged.append(begun[-1][0].stage(rows, begun[-1][1]))
                 self.listener(events.Staged(self.epoch, operator.id))
             reports = {id: self._reports(flow, id) for id in self.keyed}
-            outcome = Outcome(reports, staged, self._event_times(flow), self._late(flow))
+            errors = self._errors(flow)
+            outcome = Outcome(reports, staged, self._event_times(flow), self._late(flow), errors)
+            self._refuse_hopeless(flow, reports, errors)
             if self._ran_again:
                 self._refuse_failed()
             return outcome
@@ -100,9 +104,9 @@ class Attempt:
             flow.prepare()
             for operator in self.resolved.plan.of(p.Sink):
                 flow.frame(operator.inputs[0]).write.format("noop").mode("overwrite").save()
-            for id in self.keyed:
-                self._reports(flow, id)
+            reports = {id: self._reports(flow, id) for id in self.keyed}
             self._refuse_failed()
+            self._refuse_hopeless(flow, reports, self._errors(flow))
         finally:
             flow.close()
 
@@ -170,6 +174,34 @@ class Attempt:
             self._ran_again |= seen is _PRUNED
             counts[windows.of] = flow.count_late(windows) if seen is _PRUNED else seen
         return counts
+
+    def _errors(self, flow: Dataflow) -> dict[str, int]:
+        """How many rows each `map_arrow` has put aside."""
+        counts: dict[str, int] = {}
+        for id, observation in flow.failed.items():
+            seen = _observed(observation)
+            self._ran_again |= seen is _PRUNED
+            counts[id] = flow.failures(id).count() if seen is _PRUNED else seen
+        return counts
+
+    def _refuse_hopeless(
+        self, flow: Dataflow, reports: dict[str, list[tuple[str, Report]]], errors: dict[str, int]
+    ) -> None:
+        """Raise what new code has failed with, if it has put aside all that it got."""
+        for id in sorted(self.on_trial):
+            found = [report for _, report in reports.get(id, ())]
+            failed = sum(report.errors for report in found) + errors.get(id, 0)
+            if not failed or any(report.succeeded for report in found):
+                continue
+            operator = self.resolved.plan[id]
+            if isinstance(operator, p.MapArrow) and flow.frame(operator.inputs[0]).count() > failed:
+                continue
+            first = flow.failures(id).select("reason", "traceback").first()
+            assert first is not None
+            raise UserCodeError(
+                f"the job's own code failed: {first.reason} (operator {id!r}, which put all that it got aside, "
+                f"{failed} rows or timers)\n{first.traceback}"
+            )
 
 
 _PRUNED = object()

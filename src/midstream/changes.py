@@ -16,12 +16,12 @@ from midstream import operators
 from midstream import plan as p
 from midstream.building import Built
 from midstream.code import Code, capture
-from midstream.durations import Duration, micros
 from midstream.errors import PlanError
 from midstream.functions import KeyedFunction
 from midstream.migration.wish import Wish
 from midstream.plan import AnyOperator, Plan
 from midstream.succession import difference
+from midstream.wiring import check
 
 _OPERATORS = (p.Transform, p.MapArrow, p.Watermark, p.Union, p.Process, p.Aggregate, p.Late, p.Sink)
 
@@ -42,7 +42,7 @@ def changed(plan: Plan, changes: Sequence[Change]) -> Plan:
     """Apply changes in their order, and check the wiring of the outcome."""
     for change in changes:
         plan = change.apply(plan)
-    p.check(plan)
+    check(plan)
     return plan
 
 
@@ -52,7 +52,12 @@ def versioned(plan: Plan, version: int) -> Plan:
 
 
 def replace(
-    id: str, new: Any, *, schema: str | None = None, migrate: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+    id: str,
+    new: Any,
+    *,
+    schema: str | None = None,
+    migrate: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+    on_error: str | None = None,
 ) -> Change:
     """Replace the function of an operator, or a whole operator or sink; its state stays.
 
@@ -65,15 +70,16 @@ def replace(
         schema: the new output schema of a `map_arrow` or `process`, where it changes.
         migrate: where a `KeyedFunction` declares other state: takes the old state of a key as a dictionary, by name,
             and gives the new one. Called once per key, when the key is next met.
+        on_error: "fail" or "dead_letter", of a `map_arrow` or `process`, where it changes.
     """
     migration = None if migrate is None else capture(migrate, what=f"the migration of {id!r}", shipped=True)
 
     def apply(plan: Plan) -> Plan:
         old = plan[id]
         if isinstance(new, Built):
-            if schema is not None:
+            if schema is not None or on_error is not None:
                 raise PlanError(
-                    f"replace {id!r}: schema= is for a function; what ms.built makes has a schema of its own"
+                    f"replace {id!r}: schema= and on_error= are for functions; what ms.built makes has its own"
                 )
             made = new.instead(plan, id)
             return _with(made, _following(old, made[id], migration))
@@ -83,6 +89,8 @@ def replace(
                 f"ms.insert(id, ms.union(other), after={id!r})"
             )
         operator = _following(old, _successor(old, new, schema), migration)
+        if on_error is not None:
+            operator = _with_on_error(operator, operators.checked_on_error(id, on_error))
         if isinstance(operator, p.Union):
             raise PlanError(f"{id!r} cannot become a union; say ms.insert(id, ms.union(other), after=...)")
         brought = operator.inputs if isinstance(operator, p.Process) else ()  # what its groups are told
@@ -114,7 +122,8 @@ def insert(
     def apply(plan: Plan) -> Plan:
         refuse_known(plan, id)
         if after is not None:
-            upstream, readers = after, {reader.id for reader in plan.consumers(after)}
+            upstream = after
+            readers = {reader.id for reader in plan.consumers(after) if not isinstance(reader, p.Errors)}
         elif before is not None:
             inputs = plan[before].inputs
             if len(inputs) != 1:
@@ -200,47 +209,6 @@ def remove_source(id: str) -> Change:
     return Change(f"remove source {id!r}", apply)
 
 
-def tune(
-    *,
-    rows_per_arrow_batch: int | None = None,
-    max_rows_per_epoch: int | None = None,
-    epoch_interval: Duration | None = None,
-    prefetch_budget: int | None = None,
-    prefetch_time: Duration | None = None,
-    standbys: int | None = None,
-) -> Change:
-    """Change how a job runs, not what it computes; what is not named stays. `undo` takes it back.
-
-    Args:
-        rows_per_arrow_batch: rows per batch between the JVM and Python.
-        max_rows_per_epoch: for sources given as a function with a parameter `max_rows`, which gets this number.
-        epoch_interval: as in `ms.every`.
-        prefetch_budget: bytes of state that a slot copies per epoch beside its work.
-        prefetch_time: how long that may take.
-        standbys: second copies of every group that other executors keep, on a cluster.
-    """
-    named = {
-        "rows_per_arrow_batch": rows_per_arrow_batch,
-        "max_rows_per_epoch": max_rows_per_epoch,
-        "epoch_interval": None if epoch_interval is None else micros(epoch_interval),
-        "prefetch_budget": prefetch_budget,
-        "prefetch_time": None if prefetch_time is None else micros(prefetch_time),
-        "standbys": standbys,
-    }
-    told = {name: number for name, number in named.items() if number is not None}
-    if not told:
-        raise PlanError(f"tune needs at least one of {', '.join(named)}")
-    for name, number in told.items():
-        least = 1 if name.startswith(("rows", "max")) else 0
-        if number < least:
-            raise PlanError(f"tune: {name} must be {least} or more, not {number}")
-
-    def apply(plan: Plan) -> Plan:
-        return msgspec.structs.replace(plan, tuning=msgspec.structs.replace(plan.tuning, **told))
-
-    return Change(f"tune {', '.join(told)}", apply)
-
-
 def become(new: Plan) -> Change:
     """Become another plan: the difference is worked out by operator id."""
 
@@ -307,14 +275,15 @@ def _successor(old: AnyOperator, new: Any, schema: str | None) -> AnyOperator:
         keys = operators.key_by(*old.keys, partition_by=old.partition_by)
         told = None if old.told is None else operators.Broadcast(old.told, old.told_by)
         return keys.process(
-            new, schema=schema or old.schema, slots=old.slots, order_by=old.order_by, broadcast=told, id=old.id
-        )
+            new, schema=schema or old.schema, slots=old.slots, order_by=old.order_by, broadcast=told,
+            on_error=old.on_error, id=old.id,
+        )  # fmt: skip
     if isinstance(old, p.Sink):
         return operators.sink(new, id=old.id)
     if isinstance(old, p.Transform) and callable(new):
         return operators.transform(new, per_epoch=old.per_epoch, id=old.id)
     if isinstance(old, p.MapArrow) and callable(new):
-        return operators.map_arrow(new, schema=schema or old.schema, id=old.id)
+        return operators.map_arrow(new, schema=schema or old.schema, on_error=old.on_error, id=old.id)
     raise PlanError(
         f"{old.id!r} is {kind_of(old)} and cannot be replaced by {type(new).__name__}; give an operator such as "
         "ms.transform(...), ms.map_arrow(...), ms.key_by(...).process(...) or .aggregate(...), or ms.built(...)"
@@ -335,6 +304,12 @@ def _migrated(old: AnyOperator, new: AnyOperator, code: Code) -> p.Process:
         raise PlanError(f"{old.id!r}: only the state of a KeyedFunction can be migrated, to that of another one")
     before = p.Migration(code=code, state=old.state, base=old.base, before=old.migration)
     return msgspec.structs.replace(new, migration=before)
+
+
+def _with_on_error(operator: AnyOperator, on_error: str) -> AnyOperator:
+    if not isinstance(operator, (p.Process, p.MapArrow)):
+        raise PlanError(f"replace {operator.id!r}: on_error= is for process and map_arrow, not for {kind_of(operator)}")
+    return msgspec.structs.replace(operator, on_error=on_error)
 
 
 def _operator(thing: Any, id: str) -> AnyOperator:

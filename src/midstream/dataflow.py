@@ -22,6 +22,7 @@ from midstream.aggregates import CLOSES, WHOLE, quote
 from midstream.arrow_task import ArrowTask
 from midstream.count_rules import CountWindows
 from midstream.count_task import CountTask
+from midstream.dead_letters import ERRORS, FAILED, beside_failed, shown, without_failed
 from midstream.function_task import BROADCAST, ORDER, TIE, FunctionTask, Told
 from midstream.join_form import SideForm
 from midstream.join_rules import Join
@@ -61,8 +62,9 @@ class Dataflow:
     execution: Callable[[], Any] = lambda: None  # what Spark has planned for the batch, if it has
     observations: dict[str, Observation] = field(default_factory=dict)  # watermark operator -> greatest event time
     late: dict[str, Observation] = field(default_factory=dict)  # spread -> rows that no window takes
+    failed: dict[str, Observation] = field(default_factory=dict)  # map_arrow -> rows that it puts aside
     _frames: dict[str, DataFrame] = field(default_factory=dict)
-    _raw: dict[str, DataFrame] = field(default_factory=dict)  # sessions and late rows -> what their task gives
+    _raw: dict[str, DataFrame] = field(default_factory=dict)  # what tasks give that give late rows, or errors, too
     _persisted: list[DataFrame] = field(default_factory=list)
     _parts: dict[int, DataFrame] = field(
         default_factory=dict
@@ -128,6 +130,10 @@ class Dataflow:
         if self._gives_late(operator):
             names = map(quote, self.resolved.schemas[operator.id].names)
             return self._sessions(operator).where(f"{WHOLE} is null").selectExpr(*names)
+        if isinstance(operator, p.Errors):
+            return self.failures(operator.of)
+        if p.gives_errors(operator):
+            return without_failed(self.with_errors(operator), self.resolved.schemas[operator.id].names)
         if isinstance(operator, (p.Process, p.Aggregate)):
             return self._keyed(operator, markers=self.keyed[operator.id].markers)
         (input,) = (self.frame(id) for id in operator.inputs)
@@ -135,10 +141,34 @@ class Dataflow:
             result: DataFrame = code.load(operator.code)(input)
             return result
         if isinstance(operator, p.MapArrow):
-            schema = self.resolved.schemas[operator.id]
-            task = ArrowTask(operator.id, operator.code, _serialised(arrow_schema(schema)))
-            return input.mapInArrow(task, schema)
+            return self._mapped(operator, input)
         raise AssertionError(f"{operator.id!r} has no output")
+
+    def _mapped(self, operator: p.MapArrow, rows: DataFrame) -> DataFrame:
+        schema, puts_aside = self.resolved.schemas[operator.id], p.gives_errors(operator)
+        if puts_aside:
+            schema = beside_failed(schema, self.resolved.schemas[operator.inputs[0]])
+        task = ArrowTask(operator.id, operator.code, _serialised(arrow_schema(schema)), puts_aside)
+        return rows.mapInArrow(task, schema)
+
+    def with_errors(self, operator: p.Process | p.MapArrow) -> DataFrame:
+        """What an operator gives out and what it fails on, kept: both are read, and its task runs once."""
+        if operator.id not in self._raw:
+            if isinstance(operator, p.Process):
+                both = self._keyed(operator, markers=self.keyed[operator.id].markers)
+            else:  # its task makes no report
+                self.failed[operator.id] = Observation()
+                both = self._mapped(operator, self.frame(operator.inputs[0]))
+                both = both.observe(self.failed[operator.id], F.count(FAILED).alias(SEEN))
+            self._raw[operator.id] = self.kept(both)
+        return self._raw[operator.id]
+
+    def failures(self, id: str) -> DataFrame:
+        """What an operator has put aside, and why."""
+        operator = self.resolved.plan[id]
+        if not p.gives_errors(operator):
+            return self.spark.createDataFrame([], ERRORS)
+        return shown(self.with_errors(operator), operator.id, operator.keys if isinstance(operator, p.Process) else ())
 
     def _query(self, operator: Any) -> str | None:
         """The output of an operator as a query, of those that are known as text."""
@@ -204,7 +234,7 @@ class Dataflow:
         """Whether one operator reads an output: late rows of sessions come from these, and not from their input."""
         plan = self.resolved.plan
         readers = [o for o in plan.consumers(id) if not (isinstance(o, p.Late) and self._gives_late(plan[o.of]))]
-        return len(readers) < 2
+        return sum(not isinstance(reader, p.Errors) for reader in readers) < 2
 
     def _table(self, id: str) -> str:
         """The output of an operator as something to select from: one text costs the driver less than two frames."""
@@ -270,8 +300,12 @@ class Dataflow:
             elif isinstance(function, CountWindows):
                 task = CountTask(**common, event_time=keyed.event_time)
             else:
+                if puts_aside := p.gives_errors(operator):
+                    schema = beside_failed(schema, keyed.input)
+                    common["schema"] = _serialised(arrow_schema(schema))
                 task = FunctionTask(
                     **common,
+                    dead_letters=puts_aside,
                     key_schema=_serialised(arrow_schema(keyed.keys)),
                     event_time=keyed.event_time,
                     shared=keyed.shared,

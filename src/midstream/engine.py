@@ -42,6 +42,7 @@ from midstream.settings import Settings
 from midstream.sinks.base import LostRowsError
 from midstream.sources.parts import execution_of
 from midstream.sources.tagged import union_schema
+from midstream.succession import on_trial
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -340,6 +341,7 @@ class Engine:
             resolved, batch, intent.epoch, self.job, self.journal.storage, tags(self.feeds), keyed, self.listener,
             self.follower.witness if self.follower is not None else None, intent.clock,
             lambda: None if final else execution_of(self.spark, self.query_name),
+            on_trial(self.resolved.plan, resolved.plan),
         )  # fmt: skip
 
     def configure(self, session: SparkSession, resolved: Resolved) -> None:

@@ -96,6 +96,7 @@ class Progress:
     entries: dict[str, int] = field(default_factory=dict)  # operator id -> entries of its state, at the last look
     state_bytes: dict[str, int] = field(default_factory=dict)  # operator id -> bytes of its state in the caches
     late: dict[str, int] = field(default_factory=dict)  # window operator id -> rows that it did not take
+    errors: dict[str, int] = field(default_factory=dict)  # operator id -> rows and timers that it put aside
     durations: dict[str, float] = field(default_factory=dict)  # seconds per step, and "total"
 
     @property

@@ -144,9 +144,14 @@ class Stream:
         function: Callable[[Iterator[pa.RecordBatch]], Iterable[pa.RecordBatch]],
         *,
         schema: str,
+        on_error: str = "fail",
     ) -> Stream:
-        """Apply a function to Arrow batches, on the executors."""
-        return self._then(operators.map_arrow(function, schema=schema, id=id))
+        """Apply a function to Arrow batches, on the executors.
+
+        With `on_error="dead_letter"` it is called for one batch at a time, and again for less and less of a batch
+        that it fails on: the rows that it fails on alone are in `.errors`. It must not remember other batches.
+        """
+        return self._then(operators.map_arrow(function, schema=schema, on_error=on_error, id=id))
 
     def with_watermark(
         self,
@@ -205,6 +210,21 @@ class Stream:
         """Write the rows of this stream somewhere."""
         self._then(operators.sink(sink, id=id))
 
+    @property
+    def errors(self) -> Stream:
+        """What the function of this operator has failed on: of `process` and `map_arrow`, with on_error="dead_letter".
+
+        Columns: `operator`, `reason`, `traceback`, `key` and `row` as JSON, and `timer`, which has no row.
+        """
+        operator, id = self.flow.plan()[self.id], f"{self.id}.errors"
+        if not p.gives_errors(operator):
+            raise PlanError(
+                f"{self.id!r} has no errors to read: say on_error='dead_letter' in its process(...) or map_arrow(...)"
+            )
+        if any(known.id == id for known in self.flow.plan().operators):
+            return Stream(self.flow, id)
+        return self.flow._add(p.Errors(id=id, inputs=(self.id,), of=self.id))
+
     def broadcast(self, *, order_by: str | Iterable[str] = ()) -> Broadcast:
         """Let every key-group of an operator have these rows: `process(..., broadcast=rules.broadcast())`."""
         return operators.broadcast(self.id, order_by=order_by)
@@ -235,14 +255,18 @@ class KeyedStream:
         slots: int = 0,
         order_by: str | Iterable[str] = (),
         broadcast: Broadcast | None = None,
+        on_error: str = "fail",
     ) -> Stream:
         """Apply a `KeyedFunction`; `schema` is the DDL of the rows that it yields.
 
         Rows of a key come in the order of event time (or of `order_by`), ties in a stable order. The function's
         `on_broadcast` gets the rows of `broadcast`, another stream, first.
+
+        With `on_error="dead_letter"` a call of `process` or `on_timer` that raises, or yields what does not fit, has
+        not been: state, timers and output are as before it, and the rows of the call, or the timer, are in `.errors`.
         """
         operator = self._keys.process(
-            function, schema=schema, slots=slots, order_by=order_by, broadcast=broadcast, id=id
+            function, schema=schema, slots=slots, order_by=order_by, broadcast=broadcast, on_error=on_error, id=id
         )
         return Stream(self.flow, self.input)._then(operator)
 

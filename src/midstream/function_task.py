@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import namedtuple
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -16,7 +16,9 @@ import pyarrow.compute as pc
 
 from midstream import code
 from midstream.arrow_values import python_values
+from midstream.calls import Calls, GuardedCalls, Output
 from midstream.code import Code
+from midstream.dead_letters import DeadLetters
 from midstream.errors import SchemaError, StateError
 from midstream.functions import Context, KeyedFunction, Timer, TimerState
 from midstream.slot import GROUP, SLOT, SlotTask, Work
@@ -29,7 +31,6 @@ from midstream.windows import BOUNDS
 
 ORDER, TIE, BROADCAST = "_order", "_tie", "_broadcast"
 _HIDDEN = {SLOT, GROUP, ORDER, TIE, BROADCAST}
-_CHUNK = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +86,7 @@ class FunctionTask(SlotTask):
     shared: Stage | None = None  # the state of groups
     told: Told | None = None  # every group gets the rows of another stream
     in_windows: bool = False  # rows come with the bounds of a window
+    dead_letters: bool = False  # what it fails on is given out beside the rest; the schema has a column for it
 
     def work(
         self, work: Work, rows: pa.RecordBatch, groups: npt.NDArray[np.int32], owned: frozenset[int]
@@ -94,7 +96,8 @@ class FunctionTask(SlotTask):
         form = form_of(self.operator, self.stages)
         codec = KeyCodec(pa.ipc.read_schema(pa.py_buffer(self.key_schema)))
         shared_forms = SharedForms(self.operator, self.shared) if self.shared is not None else None
-        output = _Output(self.operator, self.output_schema())
+        letters = DeadLetters(self.output_schema(), self.keys) if self.dead_letters else None
+        output = Output(self.operator, self.output_schema() if letters is None else letters.output)
         heard, hearing = _NOTHING, frozenset[int]()  # what groups are told, and which
         if self.told is not None:
             is_told = rows.column(BROADCAST).is_valid().to_numpy(zero_copy_only=False)
@@ -106,7 +109,8 @@ class FunctionTask(SlotTask):
         time_at = names.index(self.event_time) if self.event_time in names else None
         rows, groups = rows.take(pa.array(sorting)), groups[sorting]
         arranged = codec.arrange([rows.column(key) for key in self.keys], groups)
-        values = list(_as_tuples(rows.take(pa.array(arranged.order))))
+        arrived = rows.take(pa.array(arranged.order))
+        values = list(_as_tuples(arrived))
         keys = _python_keys(
             self.keys, [rows.column(k).take(pa.array(arranged.order[arranged.starts])) for k in self.keys]
         )
@@ -120,7 +124,7 @@ class FunctionTask(SlotTask):
             work.lap("apply")
             with store.reader() as reader:
                 state = GroupState(form, reader, self.epoch.clock)
-                context = self._context(state, time_at)
+                context, shared = self._context(state, time_at), None
                 if shared_forms is not None:
                     function._shared = shared = SharedState(shared_forms, reader, self.epoch.clock)
                     if group in hearing:
@@ -131,38 +135,30 @@ class FunctionTask(SlotTask):
                 if group in self.epoch.due and form.expires:
                     state.expire()
                 work.lap("read")
-                for i in range(start, stop):
-                    state.bind(arranged.keys[i])
-                    context.key = key = keys[i]
-                    output.add(function.process(key, values[edges[i] : edges[i + 1]], context))
-                    state.release()
-                self._fire(function, state, context, codec, output)
+                calls = Calls(function, state, context, output)
+                if letters is not None:
+                    calls = GuardedCalls(function, state, context, output, shared, letters, arrived)
+                calls.process(range(start, stop), arranged.keys, keys, values, edges)
+                if due := state.take_due(self.epoch.watermark):
+                    calls.fire(due, _python_keys(self.keys, codec.decode([key for key, _ in due])))
+                if isinstance(calls, GuardedCalls):
+                    work.report.succeeded += calls.succeeded
                 function._state = function._shared = None
                 work.lap("process")
-                changes = state.changes if shared_forms is None else state.changes | shared.changes()
+                changes = state.changes if shared is None else state.changes | shared.changes()
                 log_changes(work, group, changes)
                 work.report.deadlines[group] = state.next_deadlines()
                 work.lap("log")
         batches = output.batches()
+        if letters is not None:
+            work.report.errors += len(letters)
+            batches = [*map(letters.beside, batches), *letters.taken()]
         work.lap("emit")
         return batches
 
     def latest(self, rows: pa.RecordBatch) -> int | None:
         """The start of the latest window."""
         return pc.max(rows.column(BOUNDS[0]).cast(pa.int64())).as_py() if self.in_windows else None
-
-    def _fire(
-        self, function: KeyedFunction, state: GroupState, context: Context, codec: KeyCodec, output: _Output
-    ) -> None:
-        due = state.take_due(self.epoch.watermark)
-        if not due:
-            return
-        keys = _python_keys(self.keys, codec.decode([key for key, _ in due]))
-        for (encoded, timer), key in zip(due, keys, strict=True):
-            state.bind(encoded)
-            context.key = key
-            output.add(function.on_timer(key, timer, context))
-            state.release()
 
     def _tell(self, function: KeyedFunction, shared: SharedState, heard: _Heard) -> None:
         """Let a group hear what all are told."""
@@ -224,44 +220,3 @@ def _python_keys(names: tuple[str, ...], columns: list[pa.Array]) -> list[Any]:
         return python_values(columns[0])
     key = namedtuple("Key", names, rename=True)  # type: ignore[misc]
     return list(map(key._make, zip(*map(python_values, columns), strict=True)))
-
-
-class _Output:
-    """Collects what a function yields, and checks it against the declared schema."""
-
-    def __init__(self, operator: str, schema: pa.Schema) -> None:
-        self._operator, self._schema = operator, schema
-        self._rows: list[tuple[Any, ...]] = []
-
-    def add(self, produced: Iterable[tuple[Any, ...]] | None) -> None:
-        if produced is not None:
-            self._rows.extend(produced)
-
-    def batches(self) -> list[pa.RecordBatch]:
-        return [self._batch(self._rows[at : at + _CHUNK]) for at in range(0, len(self._rows), _CHUNK)]
-
-    def _batch(self, rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
-        width = len(self._schema)
-        for row in rows:
-            if not isinstance(row, (tuple, list)) or len(row) != width:
-                raise SchemaError(
-                    f"operator {self._operator!r} yielded {row!r}, but its schema has {width} columns "
-                    f"({', '.join(self._schema.names)}); yield one tuple per output row"
-                )
-        arrays = [self._array(i, [row[i] for row in rows]) for i in range(width)]
-        return pa.record_batch(arrays, schema=self._schema)
-
-    def _array(self, at: int, values: list[Any]) -> pa.Array:
-        field = self._schema.field(at)
-        try:
-            return pa.array(values, field.type)
-        except (pa.ArrowException, TypeError, ValueError, OverflowError):
-            for value in values:
-                try:
-                    pa.array([value], field.type)
-                except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-                    raise SchemaError(
-                        f"operator {self._operator!r} yielded {value!r} ({type(value).__name__}) for column "
-                        f"{field.name!r} of type {field.type}: {error}. Convert it, or change the declared schema"
-                    ) from None
-            raise

@@ -33,10 +33,10 @@ def transform(function: Callable[[Any], Any], *, per_epoch: bool = False, id: st
     return p.Transform(id=id, code=code, per_epoch=per_epoch)
 
 
-def map_arrow(function: Callable[[Any], Any], *, schema: str, id: str = "") -> p.MapArrow:
+def map_arrow(function: Callable[[Any], Any], *, schema: str, on_error: str = "fail", id: str = "") -> p.MapArrow:
     """A function of Arrow batches, on the executors; see `Stream.map_arrow`."""
     code = capture(function, what=f"the function of map_arrow {id!r}", shipped=True)
-    return p.MapArrow(id=id, code=code, schema=schema)
+    return p.MapArrow(id=id, code=code, schema=schema, on_error=checked_on_error(id, on_error))
 
 
 def watermark(
@@ -57,6 +57,13 @@ def watermark(
         ahead=micros(ahead),
         punctuation=punctuation,
     )
+
+
+def checked_on_error(id: str, on_error: str) -> str:
+    """Refuse what is not known to be done with a row that a function fails on."""
+    if on_error not in ("fail", "dead_letter"):
+        raise PlanError(f"operator {id!r}: on_error is 'fail' or 'dead_letter', not {on_error!r}")
+    return on_error
 
 
 def union(*others: str) -> p.Union:
@@ -113,6 +120,7 @@ class Keys:
         slots: int = 0,
         order_by: str | Iterable[str] = (),
         broadcast: Broadcast | None = None,
+        on_error: str = "fail",
         id: str = "",
     ) -> p.Process:
         """A `KeyedFunction`; see `KeyedStream.process`."""
@@ -133,6 +141,7 @@ class Keys:
             told_by=() if broadcast is None else broadcast.order_by,
             order_by=_columns(order_by),
             slots=slots,
+            on_error=checked_on_error(id, on_error),
         )
 
     def deduplicate(self, *, within: Duration, slots: int = 0, id: str = "") -> p.Process:

@@ -7,7 +7,7 @@ streaming DataFrame belongs to the session that made it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import msgspec
 
@@ -74,6 +74,7 @@ class MapArrow(Operator, frozen=True, kw_only=True, tag="map_arrow"):
 
     code: Code
     schema: str
+    on_error: str = "fail"  # or "dead_letter"
 
 
 class Union(Operator, frozen=True, kw_only=True, tag="union"):
@@ -106,6 +107,7 @@ class Process(Operator, frozen=True, kw_only=True, tag="process"):
     migration: Migration | None = None
     shared: tuple[StateField, ...] = ()  # the state of groups; it is not migrated
     told_by: tuple[str, ...] = ()  # the order of the rows that every group is told
+    on_error: str = "fail"  # or "dead_letter"
 
     @property
     def told(self) -> str | None:
@@ -174,6 +176,12 @@ class Late(Operator, frozen=True, kw_only=True, tag="late"):
     of: str
 
 
+class Errors(Operator, frozen=True, kw_only=True, tag="errors"):
+    """The rows and timers that the function of an operator has failed on, and why."""
+
+    of: str
+
+
 class Sink(Operator, frozen=True, kw_only=True, tag="sink"):
     """Where rows go."""
 
@@ -192,7 +200,9 @@ class Tuning(msgspec.Struct, frozen=True, kw_only=True):
     standbys: int | None = None
 
 
-AnyOperator = Source | Transform | MapArrow | Union | Watermark | Process | Aggregate | Window | Spread | Late | Sink
+AnyOperator = (
+    Source | Transform | MapArrow | Union | Watermark | Process | Aggregate | Window | Spread | Late | Errors | Sink
+)
 Keyed = Process | Aggregate
 
 
@@ -268,69 +278,9 @@ def code_keys(plan: Plan) -> set[str]:
     return found | {spec.code.key for spec in specs if spec.code is not None}
 
 
-def check(plan: Plan) -> None:
-    """Refuse a plan whose ids or wiring are wrong."""
-    seen: set[str] = set()
-    for operator in plan.operators:
-        if operator.id in seen:
-            raise PlanError(
-                f"the id {operator.id!r} is used twice in flow {plan.name!r}; ids own state, so each is one"
-            )
-        if not operator.id or not all(c.isalnum() or c in "_-." for c in operator.id) or operator.id.startswith("."):
-            raise PlanError(f"{operator.id!r} cannot be an id: use letters, digits, '_', '-' and '.'")
-        for wanted in operator.inputs:
-            if wanted not in seen:
-                raise PlanError(f"operator {operator.id!r} reads {wanted!r}, which is not defined before it")
-        if isinstance(operator, Late):
-            windows_late_for(plan, operator)
-        if isinstance(operator, (Window, Spread)):
-            refuse_revised(plan, operator)
-        if isinstance(operator, Window) and operator.is_session:
-            _refuse_time_of_windows(plan, operator)
-        if isinstance(operator, (Process, Aggregate)) and (not isinstance(operator.slots, int) or operator.slots < 0):
-            raise PlanError(
-                f"operator {operator.id!r}: slots= is a number of tasks, or 0 for one per core, not {operator.slots!r}"
-            )
-        if isinstance(operator, Spread) and not any(operator.of == keyed.id for keyed in plan.of(Process)):
-            raise PlanError(
-                f"{operator.id!r} has the windows of {operator.of!r}, which is not in this plan: remove both together"
-            )
-        seen.add(operator.id)
-    if not plan.of(Source):
-        raise PlanError(f"flow {plan.name!r} has no source; add one with flow.source(id, streaming_dataframe)")
-    if not plan.of(Sink) and not plan.of(Process, Aggregate):
-        raise PlanError(f"flow {plan.name!r} has neither a sink nor a keyed operator: it would compute nothing")
-
-
-def refuse_revised(plan: Plan, operator: AnyOperator) -> None:
-    """Refuse an operator that takes windows once each over windows that come out again when they change."""
-    for above in _windows_above(plan, operator, (Process, Aggregate)):
-        if above.emit == "update" or above.lateness:
-            why = 'emit="update"' if above.emit == "update" else "lateness"
-            raise PlanError(
-                f"{operator.id!r} takes each window of {above.id!r} once, but with {why} these come out again when "
-                "they change, and would count again; leave that away, or keep the newest of each in a function"
-            )
-
-
-def _refuse_time_of_windows(plan: Plan, session: Window) -> None:
-    """Refuse sessions of windows by the start of these: the watermark is past it when they come."""
-    for above in _windows_above(plan, session, (Watermark,)):
-        raise PlanError(
-            f"session window {session.id!r} would take the windows of {above.id!r} by their start, which the "
-            "watermark has passed when they come out; say with_watermark('window_end', 0) between the two"
-        )
-
-
-def _windows_above(plan: Plan, operator: AnyOperator, until: tuple[type[Operator], ...]) -> Iterator[Window]:
-    """The windows whose rows reach an operator, not through any of some kinds of others."""
-    todo = list(operator.inputs)
-    while todo:
-        above = plan[todo.pop()]
-        if isinstance(above, Window):
-            yield above
-        if not isinstance(above, until):
-            todo += above.inputs
+def gives_errors(operator: AnyOperator) -> TypeGuard[Process | MapArrow]:
+    """Whether rows that the function of an operator fails on are put aside."""
+    return isinstance(operator, (Process, MapArrow)) and operator.on_error == "dead_letter"
 
 
 def in_order(wanted: Sequence[AnyOperator]) -> tuple[AnyOperator, ...]:

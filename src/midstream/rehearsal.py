@@ -22,6 +22,7 @@ from midstream.shuffle import KeyedRun
 from midstream.slot import Epoch
 from midstream.state.history import Head
 from midstream.storage import Storage
+from midstream.succession import on_trial
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -65,7 +66,9 @@ class Rehearsal:
                 batch = self._frame(rows, engine.batch_schema(feeds))
                 engine.configure(self._session, resolved)
                 keyed = {o.id: self._keyed_run(resolved, o.id, name, storage) for o in _keyed(resolved)}
-                Attempt(resolved, batch, 0, name, storage, tags(feeds), keyed, ignore).without_sinks()
+                trial = on_trial(engine.resolved.plan, resolved.plan)
+                attempt = Attempt(resolved, batch, 0, name, storage, tags(feeds), keyed, ignore, on_trial=trial)
+                attempt.without_sinks()
                 return Tried(rows.num_rows if rows is not None else 0, note)
         finally:
             self._limit = None

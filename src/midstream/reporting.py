@@ -52,5 +52,7 @@ def progress_of(
         state_bytes={id: sum(size for _, size in found.values()) for id, found in sizes.items()},
         late={id: n for id, n in total(lambda report: report.late).items() if isinstance(plan[id], p.Window)}
         | outcome.late,
+        errors={id: n for id, n in total(lambda report: report.errors).items() if p.gives_errors(plan[id])}
+        | outcome.errors,
         durations={**times, **slowest},
     )

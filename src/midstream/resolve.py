@@ -24,9 +24,10 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from midstream import code
+from midstream import code, wiring
 from midstream import plan as p
 from midstream.aggregates import CLOSES, START, WHOLE, Compiled, compile_aggregates, quote, with_end
+from midstream.dead_letters import ERRORS, FAILED
 from midstream.errors import MidstreamError, PlanError, first_line
 from midstream.join_rules import Join
 from midstream.naming import clash, refuse_taken
@@ -91,7 +92,7 @@ class ResolutionError(PlanError):
 
 def resolve(spark: SparkSession, plan: p.Plan) -> Resolved:
     """Validate a plan and work out all schemas."""
-    p.check(plan)
+    wiring.check(plan)
     return worked_out(spark, plan)
 
 
@@ -108,7 +109,9 @@ def worked_out(spark: SparkSession, plan: p.Plan) -> Resolved:
         except MidstreamError as error:
             raise ResolutionError(str(error), operator.id, dict(zip(operator.inputs, inputs, strict=True))) from error
         found.schemas[operator.id] = schema
-        found.event_times[operator.id] = time if time in schema.names else None
+        if p.gives_errors(operator):
+            refuse_taken(operator.id, schema.names, (FAILED,))
+        found.event_times[operator.id] = None if isinstance(operator, p.Errors) or time not in schema.names else time
         if isinstance(operator, p.Watermark):
             found.event_times[operator.id] = operator.column
         if isinstance(operator, p.Window):
@@ -125,6 +128,8 @@ def _output(
         return transformed(spark, operator, inputs[0])
     if isinstance(operator, p.MapArrow):
         return parse_schema(operator.schema, f"map_arrow {operator.id!r}")
+    if isinstance(operator, p.Errors):
+        return ERRORS
     if isinstance(operator, p.Union):
         return _united(operator, inputs)
     if isinstance(operator, p.Watermark):
@@ -246,7 +251,7 @@ def _keyed(
         if isinstance(function, Join) and not function.is_bounded:
             watermarks = ()  # it asks for no event time
         if not getattr(function, "takes_revised", True):
-            p.refuse_revised(found.plan, operator)
+            wiring.refuse_revised(found.plan, operator)
     layout = _layout(operator, keys, compiled)
     base = stages[0].base if stages else 0
     top = base + len(stages[0].fields) + (1 if base else 0) if stages else 0

@@ -55,8 +55,8 @@ class Relocation:
 
 
 _NOTHING = Relocation()
-# Of the host, or of what is stored, mostly: Spark tries again.
-_NOT_OF_CODE = (OSError, MemoryError, lmdb.Error, CheckpointError, StateError)
+OF_THE_HOST = (OSError, MemoryError, lmdb.Error, CheckpointError)  # mostly: no row is to blame
+_NOT_OF_CODE = (*OF_THE_HOST, StateError)  # or of what is stored: Spark tries again
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from midstream.errors import PlanError
-from midstream.plan import Aggregate, AnyOperator, Keyed, Plan, Process, Sink, Source, StateField, Window
+from midstream.plan import Aggregate, AnyOperator, Keyed, Plan, Process, Sink, Source, StateField, Window, gives_errors
 
 
 class Difference(msgspec.Struct, frozen=True):
@@ -41,6 +41,16 @@ def difference(old: Plan, new: Plan) -> Difference:
         removed=tuple(id for id in before if id not in after),
         changed=tuple(id for id in after if id in before and before[id] != after[id]),
     )
+
+
+def on_trial(old: Plan, new: Plan) -> frozenset[str]:
+    """The operators of a new plan that put rows aside, and are new, or get rows of others that are."""
+    guarded = [operator.id for operator in new.operators if gives_errors(operator)]
+    if old is new or not guarded:
+        return frozenset()
+    found = difference(old, new)
+    touched = {*found.added, *found.changed}
+    return frozenset(id for id in guarded if any(above.id in touched for above in new.upstream(id)))
 
 
 def check_state_fits(old: Plan, new: Plan) -> None:

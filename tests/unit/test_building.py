@@ -13,6 +13,7 @@ from midstream import plan as p
 from midstream.building import Built
 from midstream.changes import changed, undone
 from midstream.errors import PlanError
+from midstream.wiring import check
 from tests.unit.test_changes import Keep, Other, at, big, wiring
 
 
@@ -86,7 +87,7 @@ def test_a_join_is_built_on_its_left_side_in_whatever_order_its_parts_stand() ->
 
 def test_operators_stay_in_their_order_where_that_is_one() -> None:
     assert p.in_order(JOIN.operators) == JOIN.operators
-    p.check(msgspec.structs.replace(TOP, operators=p.in_order(TOP.operators[::-1])))
+    check(msgspec.structs.replace(TOP, operators=p.in_order(TOP.operators[::-1])))
 
 
 def test_slots_and_state_go_on_unless_it_is_said_otherwise() -> None:
@@ -104,7 +105,7 @@ def test_slots_and_state_go_on_unless_it_is_said_otherwise() -> None:
     whole = changed(JOIN, [ms.replace("j", ms.key_by("key").aggregate(n=ms.count()))])["j"]
     assert isinstance(whole, p.Aggregate)
     assert whole.slots == 3
-    with pytest.raises(PlanError, match="schema= is for a function"):
+    with pytest.raises(PlanError, match="schema= and on_error= are for functions"):
         changed(JOIN, [ms.replace("j", other, schema="key long")])
 
 

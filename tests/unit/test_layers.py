@@ -31,7 +31,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         ),
         (
             "dataflow shuffle resolve transforms watermarks window_sql deadline housekeeping failures slot "
-            "arrow_task aggregate_task window_panes window_task session_task function_task "
+            "calls dead_letters arrow_task aggregate_task window_panes window_task session_task function_task "
             "join_rules join_form join_kept join_task count_rules count_panes count_task"
         ),
         (
@@ -39,7 +39,10 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
             "own_threads arrow_values"
         ),
         "coordinator modification feeds",
-        "operators changes building relocation planfile plan succession functions aggregates deduplication code",
+        (
+            "operators changes building relocation tuning planfile plan wiring succession functions aggregates "
+            "deduplication code"
+        ),
         "naming delivery migration windows regimes heat housing seats standbys balance routing events errors durations",
     )
 )

@@ -26,10 +26,10 @@ from midstream.plan import (
     Transform,
     Union,
     Watermark,
-    check,
 )
 from midstream.planfile import decode, encode
 from midstream.succession import check_state_fits, difference
+from midstream.wiring import check
 
 
 def code(digest: str = "d", **others: Any) -> Code:

@@ -18,6 +18,7 @@ from midstream.resolve import Resolved
 from midstream.succession import check_state_fits
 from midstream.watermarks import regimes_of
 from midstream.windows import AnyWindow, Session, Window, count_window, session, sliding, tumbling
+from midstream.wiring import check
 
 
 def made(window: AnyWindow, **options: object) -> p.Window:
@@ -51,9 +52,9 @@ def test_a_plan_from_before_there_were_sessions_is_read() -> None:
 def test_late_rows_are_those_of_windows() -> None:
     late = p.Late(id="sums.late", inputs=("rows",), of="sums")
     for window in (tumbling(10), session(10)):
-        p.check(plan_of(msgspec.structs.replace(made(window), inputs=("rows",)), late))
+        check(plan_of(msgspec.structs.replace(made(window), inputs=("rows",)), late))
     with pytest.raises(PlanError, match="late rows of 'others', which has no windows of event time"):
-        p.check(plan_of(msgspec.structs.replace(late, of="others")))
+        check(plan_of(msgspec.structs.replace(late, of="others")))
 
 
 @pytest.mark.parametrize(
@@ -68,7 +69,7 @@ def test_late_rows_are_those_of_windows() -> None:
             lambda: operators.window(count_window(3)).aggregate(n=ms.count()),  # type: ignore[arg-type]
             "a window for ms.insert or ms.replace needs .* with ms.built and ms.branch",
         ),
-        (lambda: p.check(plan_of(replace(made(tumbling(10), slots=-1), inputs=("rows",)))), "'sums': slots= .* not -1"),
+        (lambda: check(plan_of(replace(made(tumbling(10), slots=-1), inputs=("rows",)))), "'sums': slots= .* not -1"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_with_its_name(make: Any, message: str) -> None:
@@ -79,7 +80,7 @@ def test_what_cannot_be_meant_is_refused_with_its_name(make: Any, message: str) 
 def test_windows_of_a_function_that_is_gone_are_refused() -> None:
     rows = p.Spread(id="best.windows", inputs=("rows",), of="best", size=10, slide=10)
     with pytest.raises(PlanError, match=r"'best\.windows' has the windows of 'best', which is not in this plan"):
-        p.check(plan_of(rows))
+        check(plan_of(rows))
 
 
 def test_the_new_windows_of_a_top_begin_behind_the_watermark() -> None:

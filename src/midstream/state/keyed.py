@@ -34,6 +34,7 @@ from midstream.state.wire import micros_of, moment_of
 
 _TIMERS = {"event_time": EVENT, "processing_time": PROCESSING}
 _pack, _unpack = msgspec.msgpack.Encoder().encode, msgspec.msgpack.Decoder().decode
+_UNCHANGED = b"unchanged"  # by identity
 
 
 def _place(entry: bytes) -> bytes:
@@ -55,6 +56,8 @@ class GroupState:
         self._record: list[Any] = []
         self._dirty = False
         self._taken: dict[int, int] = {}  # kind of timer -> moment up to which they have been taken
+        self._before: dict[bytes, bytes | None] | None = None  # since the mark: entry -> how it was changed before
+        self._marked: tuple[bytes, bytes, list[Any], bool] = (b"", b"", [], False)
 
     def read_from(self, reader: Reader) -> None:
         """Go on with another view of the same version of the store."""
@@ -79,6 +82,22 @@ class GroupState:
         """Keep what was written to the record of the key at hand."""
         if self._dirty:
             self._put_record(self._entry, self._record)
+
+    def mark(self) -> None:
+        """Note all that is changed from here on, so that it can be taken back."""
+        self._before, self._marked = {}, (self._key, self._entry, self._record[:], self._dirty)
+
+    def take_back(self) -> None:
+        """Be as at the mark; timers and notes that were taken since stay taken."""
+        assert self._before is not None
+        for entry, changed in self._before.items():
+            if changed is _UNCHANGED:
+                del self.changes[entry]
+                self._places[_place(entry)].discard(entry)
+            else:
+                self.changes[entry] = changed
+        self._key, self._entry, self._record, self._dirty = self._marked
+        self._before = None
 
     def put_record(self, key: bytes, record: list[Any]) -> None:
         """Keep another record of a key, all of it, as it is stored; the key at hand stays the same."""
@@ -190,6 +209,8 @@ class GroupState:
 
     def put(self, entry: bytes, value: bytes | None) -> None:
         """Change an entry; `None` deletes it."""
+        if self._before is not None and entry not in self._before:
+            self._before[entry] = self.changes.get(entry, _UNCHANGED)
         self.changes[entry] = value
         self._places.setdefault(_place(entry), set()).add(entry)
 

@@ -55,6 +55,7 @@ class SharedState:
         self._forms, self._reader, self._now = forms, reader, now
         self._states: dict[str, GroupState] = {}  # what was touched
         self._copies: dict[str, Any] = {}  # of broadcast state
+        self._marked: frozenset[str] = frozenset()  # what was touched before the mark
 
     def read(self, name: str) -> Any:
         """Give a value, or a list or map."""
@@ -69,6 +70,18 @@ class SharedState:
         """Set a value, or replace a whole list or map; `None` removes it."""
         self._refuse_wrong_time(name)
         self._state(name).write(name, value)
+
+    def mark(self) -> None:
+        """Note all that is changed from here on, so that it can be taken back."""
+        self._marked = frozenset(self._states)
+        for state in self._states.values():
+            state.mark()
+
+    def take_back(self) -> None:
+        """Be as at the mark."""
+        self._states = {name: state for name, state in self._states.items() if name in self._marked}
+        for state in self._states.values():
+            state.take_back()
 
     def changes(self) -> dict[bytes, bytes | None]:
         """Give the entries that have changed."""
