@@ -6,7 +6,6 @@ The engine is called once per micro-batch. What it promises is written in docs/p
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 import time
@@ -39,7 +38,6 @@ from midstream.records import next_record
 from midstream.reporting import progress_of
 from midstream.resolve import Resolved, check_layout, parse_schema, resolve
 from midstream.settings import Settings
-from midstream.sinks.base import LostRowsError
 from midstream.sources.parts import execution_of
 from midstream.sources.tagged import union_schema
 from midstream.succession import on_trial
@@ -49,7 +47,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
-_log = logging.getLogger("midstream")
 T = TypeVar("T")
 
 ATTEMPTS = 3  # runs of an epoch before its failure is the job's
@@ -96,9 +93,8 @@ class Engine:
         self._plans[self.resolved.plan.version] = self.resolved
         self.places = Places(self)
         self.housekeeping = Housekeeping(self.journal, self.settings.keep_epochs, self.settings.snapshot_budget)
-        self._publication = Publication(
-            self.spark, self.journal, self.settings.publish_tries, self.stopping, self.listener
-        )
+        tries, accept = self.settings.publish_tries, self.settings.accept_lost_output
+        self._publication = Publication(self.spark, self.journal, tries, accept, self.stopping, self.listener)
 
     # --- the outside ---
 
@@ -108,14 +104,8 @@ class Engine:
         for left in (layout.SHADOW, layout.REHEARSAL):
             self.journal.storage.delete(left)
         if self.last is not None:
-            accept = self.settings.accept_lost_output
-            self._publication.check(self._plan_of(self.last), self.job, self.last, accept_missing=accept)
-            try:
-                self._publish(self.last)
-            except LostRowsError as error:
-                if not accept:
-                    raise
-                _log.warning("the job goes on without rows that are lost: %s", error)
+            self._publication.check(self._plan_of(self.last), self.job, self.last)
+            self._publish(self.last)
             self.journal.storage.delete(layout.SPOOL)
 
     def settle(self) -> None:

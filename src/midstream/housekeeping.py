@@ -76,7 +76,7 @@ class Housekeeping:
         if self._pinned:
             return
         for home in self._forgotten:
-            self._storage.delete(layout.state_directory(home))
+            self._delete_home(home)
         self._forgotten.clear()
         kept = [state for commit in self._kept for state in commit.operators.values()]
         named = {each.path.rsplit("/", 2)[0] for state in kept for each in state.backlog}  # one directory an epoch
@@ -90,6 +90,12 @@ class Housekeeping:
                 self._storage.delete(layout.log_directory(layout.home_of(operator, state.born), epoch))
             self._journal.forget(epoch)
             self._epochs.remove(epoch)
+
+    def _delete_home(self, home: str) -> None:
+        directory = layout.state_directory(home)
+        self._storage.delete(directory)
+        if not self._storage.list(parent := directory.rsplit("/", 1)[0]):
+            self._storage.delete(parent)
 
     def sweep(self, commit: Commit) -> None:
         """After a restart: delete what no record names — runs that never committed, snapshots nobody counts.
@@ -119,7 +125,7 @@ class Housekeeping:
         for operator in self._storage.list(layout.STATE):
             for born in self._storage.list(f"{layout.STATE}/{operator}"):
                 if f"{operator}/{born}" != homes.get(operator):
-                    self._storage.delete(f"{layout.STATE}/{operator}/{born}")
+                    self._delete_home(f"{operator}/{born}")
         for operator, state in commit.operators.items():
             home = homes[operator]
             root = layout.log_directory(home, 0).rsplit("/", 1)[0]

@@ -20,6 +20,7 @@ from midstream import plan as p
 from midstream import storage as layout
 from midstream.armed import Armed
 from midstream.changes import Change
+from midstream.deadline import Limit
 from midstream.engine import Engine
 from midstream.errors import JobError, MidstreamError, PlanError
 from midstream.events import Modifying
@@ -53,6 +54,7 @@ class Modifications:
         self._wake = threading.Condition()
         self._closed = ""
         self._rehearse = Rehearsal(engine)
+        self._validating: Limit | None = None
         self._thread: threading.Thread | None = None
 
     def recover(self) -> None:
@@ -124,7 +126,7 @@ class Modifications:
                 return
             one._is_cancelled = True
         if one.phase in (Phase.SUBMITTED, Phase.VALIDATED, Phase.PREPARED):
-            self._rehearse.give_up("because it was cancelled")
+            self._give_up("because it was cancelled")
         with self.engine.lock:  # between two epochs
             if one.phase is Phase.ARMED and self.engine.disarm(one.version):
                 one._move(m.Cancelled())
@@ -178,13 +180,19 @@ class Modifications:
         for one in self.known:
             with one._moved:
                 one._moved.notify_all()
-        self._rehearse.give_up("because the job ends")
+        self._give_up("because the job ends")
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(_PATIENCE)  # code that hangs in a call which nobody can end is left behind
         for one in self.known:
             if not one.phase.is_final and one.phase not in (Phase.ARMED, Phase.MOVING):
                 one._move(m.Abandoned(f"{why} before it was applied; submit it again"))
             one._release(f"{why}; it is applied when the job is started again")
+
+    def _give_up(self, why: str) -> None:
+        """End what the user's new code is doing, if it is being tried."""
+        if self._validating is not None:
+            self._validating.give_up(why)
+        self._rehearse.give_up(why)
 
     # --- the thread ---
 
@@ -239,7 +247,9 @@ class Modifications:
             with engine.lock:  # between two epochs
                 engine.places.look_around()
         new, moved = routed(engine, running, new, wishes)
-        resolved = validated(engine.spark, running, new, engine.states, moved)
+        self._validating = Limit(engine.settings.cut_deadline, "the validation", lambda: None)
+        with self._validating:  # it calls functions of the user, on no rows
+            resolved = validated(engine.spark, running, new, engine.states, moved)
         if self.query.current is not None:  # a start brings its own sources
             check_known(engine.feeds, new)
         self.query.check(new)

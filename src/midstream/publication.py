@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,11 +17,12 @@ from midstream.errors import SinkError
 from midstream.events import Event, Republish
 from midstream.journal import Commit, Journal
 from midstream.plan import Plan
-from midstream.sinks.base import OtherHistoryError, Sink, Staged
+from midstream.sinks.base import LostRowsError, OtherHistoryError, Sink, Staged
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_log = logging.getLogger("midstream")
 _FIRST_PAUSE = 0.2  # seconds before a publication is tried again; each pause is twice as long as the one before
 
 
@@ -31,10 +33,11 @@ class Publication:
     spark: SparkSession
     journal: Journal
     tries: int
+    accept_lost: bool  # go on without rows that are gone before they were published
     stopping: threading.Event
     listener: Callable[[Event], None]
 
-    def check(self, plan: Plan, job: str, last: Commit, *, accept_missing: bool) -> None:
+    def check(self, plan: Plan, job: str, last: Commit) -> None:
         """Refuse to go on where a sink does not have what was published to it."""
         for sink, verdict in verdicts(plan, job, last, self.journal).items():
             if isinstance(verdict, Ahead):
@@ -44,7 +47,7 @@ class Publication:
                     "restore that too, or take the newer epochs out of it; docs/operations.md says how, and `midstream "
                     "sinks` shows what each sink has"
                 )
-            if isinstance(verdict, Behind) and not accept_missing:
+            if isinstance(verdict, Behind) and not self.accept_lost:
                 raise SinkError(
                     f"sink {sink!r} has lost rows: {verdict.reason}. Bring them back from a copy, or start with "
                     "on_lost_output='accept' to go on without them"
@@ -77,6 +80,12 @@ class Publication:
                 return
             except OtherHistoryError:
                 raise
+            except LostRowsError as error:
+                if not self.accept_lost:
+                    raise
+                _log.warning("the job goes on without rows that are lost: %s", error)
+                if attempt > 1:  # what was staged is gone; else it was only what the sink had before
+                    return
             except Exception as error:
                 if attempt == self.tries or self.stopping.is_set():
                     raise

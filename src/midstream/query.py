@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -258,13 +258,11 @@ class Query:
         writer = stream.writeStream.foreachBatch(engine.on_batch).queryName(engine.query_name)
         writer = writer.option("checkpointLocation", journal.storage.for_spark(layout.SPARK))
         if self.trigger.once:
+            engine.spark.conf.set(AVAILABLE_NOW, "true")  # it stays: Spark reads it some time after the start
             writer = writer.trigger(availableNow=True)
         else:
             writer = writer.trigger(processingTime=f"{shape.interval // 1000} milliseconds")
-        settings = {AVAILABLE_NOW: "true"}
-        if journal.storage.is_local and engine.spark.conf.get(FILE_MANAGER, None) is None:  # the user's choice stays
-            settings[FILE_MANAGER] = PLAIN_FILES
-        with configured(engine.spark, settings):  # the query keeps a copy of the session as it is now
+        with plain_files(engine.spark) if journal.storage.is_local else contextlib.nullcontext():
             self.current = writer.start()
         engine.listener(Exchanging("started"))
         self._shape = replace(shape, sources=frozenset(tags(feeds)))
@@ -276,19 +274,16 @@ class Query:
 
 
 @contextlib.contextmanager
-def configured(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """Change settings of a session for a while."""
-    before = {name: spark.conf.get(name, None) for name in settings}
-    for name, value in settings.items():
-        spark.conf.set(name, value)
+def plain_files(spark: SparkSession) -> Iterator[None]:
+    """Let a query that starts meanwhile write its logs as `PLAIN_FILES` does, unless the user has chosen a manager."""
+    chosen = spark.conf.get(FILE_MANAGER, None)
+    if chosen is None:
+        spark.conf.set(FILE_MANAGER, PLAIN_FILES)  # the query keeps a copy of the session as it is now
     try:
         yield
     finally:
-        for name, known in before.items():
-            if known is None:
-                spark.conf.unset(name)
-            else:
-                spark.conf.set(name, known)
+        if chosen is None:
+            spark.conf.unset(FILE_MANAGER)
 
 
 @contextlib.contextmanager

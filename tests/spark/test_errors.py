@@ -19,6 +19,7 @@ import midstream as ms
 from midstream import testing
 from midstream.events import Progress
 from midstream.java import MissingJavaError, require_java
+from midstream.journal import sealed
 from midstream.testing import batches
 from tests.faults import workload
 from tests.slow import slow
@@ -244,8 +245,12 @@ def test_a_checkpoint_of_an_unknown_format_is_refused(spark: SparkSession, tmp_p
     root = str(tmp_path)
     workload.start(spark, root, epochs=1).await_termination()
     identity = tmp_path / "checkpoint" / "midstream.json"
-    identity.write_text(json.dumps({**json.loads(identity.read_text()), "format": 99}))
-    with pytest.raises(ms.CheckpointError, match=r"has format 99, this Midstream reads format 3.*savepoint"):
+    record = json.loads(identity.read_text())["record"]
+    identity.write_bytes(sealed({**record, "format": 99}))
+    with pytest.raises(ms.CheckpointError, match=r"has format 99, this Midstream reads format 4.*savepoint"):
+        workload.start(spark, root)
+    identity.write_text(json.dumps({**record, "format": 3}))
+    with pytest.raises(ms.CheckpointError, match=r"has format 3, this Midstream reads format 4.*savepoint"):
         workload.start(spark, root)
 
 
@@ -301,7 +306,7 @@ def test_a_damaged_file_is_named_and_after_its_return_the_job_goes_on(
     workload.start(spark, root, epochs=3).await_termination()
     monkeypatch.undo()
     subprocess.run(["rm", "-r", f"{root}/cache"], check=True)
-    files = sorted(p for p in Path(root, "checkpoint", "state", "sums", what).rglob("*") if p.is_file())
+    files = sorted(p for p in Path(root, "checkpoint", "state", "sums").glob(f"*/{what}/**/*") if p.is_file())
     assert files
     kept = {path: path.read_bytes() for path in files}
     for path in files:

@@ -153,6 +153,7 @@ class Files(Sink):
         filesystem, path = directories.resolve(self._path)
         note = f"{path}/{_HIDDEN}/{_PUBLISHED}"
         if filesystem.get_file_info(note).type != pafs.FileType.File:
+            self._newest = None
             return None
         try:
             with filesystem.open_input_file(note) as file:
