@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from pyspark.sql import SparkSession
 
 import midstream as ms
 from midstream import events, testing
-from midstream.savepoint import read_manifest
+from midstream.manifest import read_manifest
 from midstream.storage import Storage
 from tests.faults import workload
 from tests.slow import slow
@@ -94,3 +95,49 @@ def test_what_is_not_a_savepoint_is_refused(spark: SparkSession, tmp_path: Path)
     (tmp_path / "empty").mkdir()
     with pytest.raises(ms.CheckpointError, match=r"not a savepoint.*manifest\.json is missing"):
         flow.start(tmp_path / "checkpoint", savepoint=tmp_path / "empty")
+
+
+def test_no_file_of_a_savepoint_can_be_missing_or_other_without_being_noticed(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    root = str(tmp_path)
+    job = workload.start(spark, root, epochs=2)
+    job.await_termination()
+    saved = Path(job.savepoint(f"{root}/saved"))
+
+    def start() -> None:
+        flow = workload.flow(spark, f"{root}/again", input=f"{root}/input")
+        flow.start(f"{root}/again/checkpoint", savepoint=saved, trigger=ms.available_now(), cache=f"{root}/again/cache")
+
+    one_of_each = {path.parent: path for path in sorted(saved.rglob("*")) if path.is_file()}
+    assert len(one_of_each) > 5, "tables, offsets, commits, sources and the manifest"
+    for path in one_of_each.values():
+        content = path.read_bytes()
+        flipped = bytearray(content)
+        flipped[len(content) // 2] ^= 4
+        for damage in (None, bytes(flipped)):
+            path.unlink() if damage is None else path.write_bytes(damage)
+            with pytest.raises(ms.CheckpointError, match=r"is damaged|was not finished"):
+                start()
+            path.write_bytes(content)
+    (saved / "state" / "sums" / "record" / "part-of-another.parquet").write_bytes(
+        next(iter((saved / "state" / "sums" / "record").glob("*.parquet"))).read_bytes()
+    )
+    start()  # a file that the manifest does not name is not read
+
+
+def test_a_savepoint_of_the_older_format_is_read_with_a_warning(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    root = str(tmp_path)
+    job = workload.start(spark, root, epochs=2)
+    job.await_termination()
+    saved = Path(job.savepoint(f"{root}/saved"))
+    manifest = json.loads((saved / "manifest.json").read_text())["record"]
+    del manifest["files"]
+    (saved / "manifest.json").write_text(json.dumps({**manifest, "format": 1}))
+    flow = workload.flow(spark, f"{root}/again", input=f"{root}/input")
+    flow.start(
+        f"{root}/again/checkpoint", savepoint=saved, trigger=ms.available_now(), cache=f"{root}/again/cache"
+    ).await_termination()
+    assert "is of an older format that names no files: it is not verified" in caplog.text
