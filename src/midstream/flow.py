@@ -133,6 +133,7 @@ class Stream:
     def transform(self, id: str, function: Callable[[DataFrame], DataFrame], *, per_epoch: bool = False) -> Stream:
         """Apply a DataFrame function, in the JVM: select, filter, join with a table, UDFs.
 
+        Promised: what runs, also in UDFs on the executors, is the function as it is now, with what it uses, as a copy.
         Not promised: memory of earlier epochs. A function that aggregates, deduplicates, sorts or limits would see one
         epoch at a time, and is refused unless `per_epoch=True` says that this is meant.
         """

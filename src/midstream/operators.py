@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from midstream import plan as p
-from midstream.code import capture
+from midstream.code import capture, capture_live
 from midstream.deduplication import Deduplicate
 from midstream.durations import Duration, micros
 from midstream.errors import PlanError
@@ -101,7 +101,7 @@ def sink(sink: Any, *, id: str = "") -> p.Sink:
     """Where rows go; see `Stream.sink`."""
     if not hasattr(sink, "describe"):
         raise PlanError(f"sink {id!r} must be one of ms.sinks, not {type(sink).__name__}")
-    code = capture(sink, what=f"sink {id!r}", shipped=False)
+    code = capture_live(sink)
     return p.Sink(id=id, code=code, describe=sink.describe())
 
 

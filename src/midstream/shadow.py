@@ -182,9 +182,7 @@ class Shadow:
         """The changed plan with other sinks: they only write rows down."""
         witness = Witness(self._storage.for_spark("rows", _SHADOW))
         operators = tuple(
-            msgspec.structs.replace(o, code=code.capture(witness, what=f"sink {o.id!r}", shipped=False))
-            if isinstance(o, p.Sink)
-            else o
+            msgspec.structs.replace(o, code=code.capture_live(witness)) if isinstance(o, p.Sink) else o
             for o in resolved.plan.operators
         )
         return replace(resolved, plan=msgspec.structs.replace(resolved.plan, operators=operators))

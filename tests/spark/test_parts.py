@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import queue
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -88,10 +89,10 @@ def test_a_plan_of_another_form_is_not_taken_apart(
 
 
 def test_a_job_of_two_sources_keeps_no_batch_in_memory(spark: SparkSession, tmp_path: Path) -> None:
-    kept: list[bool] = []
+    kept: queue.SimpleQueue[bool] = queue.SimpleQueue()  # cannot be pickled, so the transform has this one
 
     def watched(df: DataFrame) -> DataFrame:
-        kept.append(not df.sparkSession._jsparkSession.sharedState().cacheManager().isEmpty())
+        kept.put(not df.sparkSession._jsparkSession.sharedState().cacheManager().isEmpty())
         return df
 
     spark.catalog.clearCache()
@@ -108,7 +109,7 @@ def test_a_job_of_two_sources_keeps_no_batch_in_memory(spark: SparkSession, tmp_
         for line in file.read_text().splitlines()
     )
     assert rows == Counter({0: 2, 1: 2, 10: 2, 11: 2})
-    assert set(kept) == {False}
+    assert {kept.get() for _ in range(kept.qsize())} == {False}
 
 
 def made(spark: SparkSession, root: Path, how: str) -> DataFrame:

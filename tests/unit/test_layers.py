@@ -41,7 +41,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "coordinator modification feeds",
         (
             "operators changes building relocation tuning planfile plan wiring succession functions aggregates "
-            "deduplication code"
+            "deduplication code codetext ownership reach shipment"
         ),
         "naming delivery migration windows regimes heat housing seats standbys balance routing events errors durations",
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from midstream.code import capture, load
+from midstream.code import capture_live, load
 from midstream.errors import SinkError
 from midstream.sinks import spool
 from midstream.sinks import staging as directories
@@ -32,7 +32,7 @@ class ForeachBatch(SpooledSink):
         """Call `fn` with a DataFrame and the epoch's number."""
         if not callable(fn):
             raise SinkError(f"foreach_batch needs a function of (df, epoch), not {fn!r}")
-        self._code = capture(fn, what="the function of foreach_batch", shipped=False)
+        self._code = capture_live(fn)
 
     def prepare(self, df: DataFrame, staging: Staging) -> DataFrame:
         """Take rows of all types that Spark can write as Parquet: Spark itself reads them again."""
