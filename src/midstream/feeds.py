@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from midstream.code import Code
+from midstream.code import Code, is_same
 from midstream.errors import CheckpointError, PlanError
 from midstream.plan import Plan, Source
 
@@ -74,7 +74,7 @@ def check_known(feeds: Iterable[Feed], plan: Plan) -> None:
             )
         if feed is None:
             continue
-        if feed.code is not None and source.code is not None and feed.code.digest != source.code.digest:
+        if feed.code is not None and source.code is not None and not is_same(feed.code, source.code):
             raise PlanError(
                 f"there was a source {source.id!r} before, made by other code; its offsets are kept. Say "
                 f"job.forget({source.id!r}) first, or give the new source another id"

@@ -265,17 +265,22 @@ def _described(operator: AnyOperator) -> str:
     return f"{kind} {operator.column}" if isinstance(operator, Watermark) else kind
 
 
+def codes(plan: Plan) -> Iterator[Code]:
+    """List all code in a plan."""
+    for operator in plan.operators:
+        if isinstance(operator, (Source, Transform, MapArrow, Process, Sink)) and operator.code is not None:
+            yield operator.code
+        if isinstance(operator, Aggregate):
+            yield from (spec.code for spec in operator.aggregates if spec.code is not None)
+        migration = operator.migration if isinstance(operator, Process) else None
+        while migration is not None:
+            yield migration.code
+            migration = migration.before
+
+
 def code_keys(plan: Plan) -> set[str]:
     """List the keys of all code in a plan."""
-    coded = [o for o in plan.operators if isinstance(o, (Source, Transform, MapArrow, Process, Sink))]
-    found = {operator.code.key for operator in coded if operator.code is not None}
-    for operator in plan.of(Process):
-        migration = operator.migration
-        while migration is not None:
-            found.add(migration.code.key)
-            migration = migration.before
-    specs = [spec for o in plan.operators if isinstance(o, Aggregate) for spec in o.aggregates]
-    return found | {spec.code.key for spec in specs if spec.code is not None}
+    return {code.key for code in codes(plan)}
 
 
 def gives_errors(operator: AnyOperator) -> TypeGuard[Process | MapArrow]:

@@ -41,6 +41,11 @@ from midstream.triggers import Trigger
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_OLDER = (
+    " The checkpoint was written by an older Midstream, which knew code by less than what it reaches, so all code "
+    "counts as changed this once: if you have changed none, on_drift='apply' is right."
+)
+
 
 def start(
     flow: Flow,
@@ -208,9 +213,11 @@ def _plan_to_run(
     if on_drift == "keep":
         return _opened(spark, kept, job), None
     if on_drift == "fail":
+        older = "" if all(map(code.is_comparable, p.codes(old))) else _OLDER
         raise PlanError(
             f"flow {flow.name!r} differs from plan version {old.version} of the checkpoint {journal.storage.root}: "
-            f"{drift}. Start with on_drift='apply' to go on with this flow, or with on_drift='keep' for the old plan"
+            f"{drift}.{older} Start with on_drift='apply' to go on with this flow, or with on_drift='keep' for the old "
+            "plan"
         )
     check_state_fits(old, new)
     check_partitioning(old, new)

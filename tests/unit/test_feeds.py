@@ -87,3 +87,18 @@ def test_a_source_made_by_other_code_does_not_take_over_the_offsets_of_a_removed
         check_known((A, known), plan("b", code="y"))
     with pytest.raises(PlanError, match="cannot change that"):
         check_known((msgspec.structs.replace(A, schema="v int"),), plan("a"))
+
+
+def test_a_source_whose_digest_is_of_an_older_form_is_known_by_its_text():
+    known = msgspec.structs.replace(B, code=Code(digest="x", key="x", name="x", source="lambda spark: 1"))
+    new = plan("b", code="2:x")
+    same = msgspec.structs.replace(new[B.id].code, source="lambda spark: 1")
+    check_known((A, known), with_code(new, same))
+    for text in ("lambda spark: 2", ""):
+        with pytest.raises(PlanError, match="made by other code"):
+            check_known((A, known), with_code(new, msgspec.structs.replace(same, source=text)))
+
+
+def with_code(plan: Plan, code: Code) -> Plan:
+    operators = [msgspec.structs.replace(o, code=code) if o.id == B.id else o for o in plan.operators]
+    return msgspec.structs.replace(plan, operators=tuple(operators))
