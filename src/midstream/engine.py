@@ -26,7 +26,7 @@ from midstream.clock import EpochClock
 from midstream.deadline import Limit
 from midstream.errors import CheckpointError, PlanError
 from midstream.events import After, Before, Event, Progress, Step
-from midstream.failures import explained, is_final
+from midstream.failures import explained, is_final, with_free_space
 from midstream.feeds import HEARTBEAT, Feed, by_source, comparable, tags
 from midstream.housekeeping import Housekeeping
 from midstream.journal import Commit, Intent, Journal, OperatorState
@@ -152,7 +152,9 @@ class Engine:
             try:
                 self._epoch(batch, epoch)
             except BaseException as error:
-                self.error = explained(error)
+                context, root = self.spark.sparkContext, self.journal.storage.root
+                places = {"checkpoint": root, "cache": self.settings.cache, "Spark": context._temp_dir or ""}
+                self.error = with_free_space(explained(error), places)
                 raise self.error from error
 
     def finish(self) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+from collections.abc import Mapping
 
 from midstream import errors
 from midstream.errors import JobError, MidstreamError
@@ -11,8 +14,15 @@ _OURS = re.compile(r"midstream\.errors\.(\w+): (.*?)(?:\n\s*\n|\n\tat |\Z)", re.
 _PYTHON = re.compile(r"(Traceback \(most recent call last\):\n.*?\n(\w[\w.]*(?:: [^\n]*)?))\n", re.DOTALL)
 
 
+_FULL = ("No space left on device", "Disk quota exceeded")
+
+
 class UserCodeError(JobError):
     """An exception in a function of the user."""
+
+
+class DiskFullError(errors.CheckpointError):
+    """A disk that the job writes to is full."""
 
 
 def explained(error: BaseException, where: str = "") -> BaseException:
@@ -25,15 +35,30 @@ def explained(error: BaseException, where: str = "") -> BaseException:
         kind = getattr(errors, ours[1], None)
         if isinstance(kind, type) and issubclass(kind, MidstreamError):
             return kind(ours[2].strip())
-    if "No space left on device" in text or "Disk quota exceeded" in text:
-        return errors.CheckpointError(
+    if any(sign in text for sign in _FULL):
+        said = next(line.strip() for line in text.splitlines() if any(sign in line for sign in _FULL))
+        return DiskFullError(
             "the disk is full. Free some space and start the job again with the same checkpoint; nothing that was "
-            f"committed is lost ({text.strip().splitlines()[0]})"
+            f"committed is lost ({said})"
         )
     python = _PYTHON.findall(text + "\n")
     if python:
         return UserCodeError(f"the job's own code failed: {python[-1][1]}{where}\n{python[-1][0]}")
     return JobError(f"the epoch failed: {text.strip() or type(error).__name__}")
+
+
+def with_free_space(error: BaseException, places: Mapping[str, str]) -> BaseException:
+    """Say of a full disk which one it is, or may be: what is left where the job writes, least first.
+
+    Args:
+        error: as explained.
+        places: what lies there -> path; one that is not of this host is left out.
+    """
+    if not isinstance(error, DiskFullError):
+        return error
+    free = {what: shutil.disk_usage(path).free >> 20 for what, path in places.items() if os.path.isdir(path)}
+    shown = ", ".join(f"{what} ({places[what]}) {free[what]} MB" for what in sorted(free, key=lambda what: free[what]))
+    return DiskFullError(f"{error}. Free on this host: {shown}")
 
 
 def is_final(error: BaseException, master: str) -> bool:

@@ -87,8 +87,8 @@ class Storage:
             except OSError as error:
                 if error.errno in (errno.ENOSPC, errno.EDQUOT):
                     raise CheckpointError(
-                        f"the disk is full: {target} could not be written. Free some space and start the job again "
-                        "with the same checkpoint; nothing that was committed is lost"
+                        f"the disk is full: {target} could not be written. Free some space there and start the job "
+                        "again with the same checkpoint; nothing that was committed is lost"
                     ) from error
                 raise
         raise CheckpointError(f"the directory of {target} vanishes while it is written")
