@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
+from tests import object_store as objects
 from tests.session import local
 
 
@@ -17,6 +18,13 @@ def spark() -> Iterator[SparkSession]:
     session = local()
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def object_store() -> Iterator[objects.Gate]:
+    """Give an S3 server of our own, stopped at the end; the environment leads there."""
+    with objects.serving() as gate:
+        yield gate
 
 
 @pytest.fixture(scope="session")

@@ -1,16 +1,21 @@
 """The durable store: files below one directory, on any file system that `pyarrow.fs` reaches, and every path in it.
 
 On a local file system what is written is synced, file and directory, before it counts. Elsewhere an object is
-whole when its upload has ended.
+whole when its upload has ended, and not there before.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -18,6 +23,7 @@ import pyarrow.fs as pafs
 from midstream.errors import CheckpointError
 
 _SPARK_SCHEMES = {"s3": "s3a", "gcs": "gs"}
+_TRIES = 8  # of a request, before an object store counts as failed: with growing pauses, half a minute of refusals
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +38,7 @@ class Storage:
         text = os.fspath(location)
         if text.startswith("file:"):
             text = "/" + text[len("file:") :].lstrip("/")
-        return cls(text.rstrip("/") if "://" in text else os.path.abspath(text))
+        return cls(_plain(text).rstrip("/") if "://" in text else os.path.abspath(text))
 
     @property
     def is_local(self) -> bool:
@@ -54,7 +60,7 @@ class Storage:
         """Write a file whole: readers see all of it or nothing, and what was there before is replaced."""
         if not self.is_local:
             fs, base = self._remote()
-            with fs.open_output_stream(f"{base}/{path}") as out:
+            with self._asking(path), fs.open_output_stream(f"{base}/{path}") as out:
                 out.write(content)
             return
         target = self.path(path)
@@ -105,7 +111,7 @@ class Storage:
             with open(self.path(path), "rb") as file:
                 return file.read()
         fs, base = self._remote()
-        with fs.open_input_stream(f"{base}/{path}") as stream:
+        with self._asking(path), fs.open_input_stream(f"{base}/{path}") as stream:
             return bytes(stream.read())
 
     def exists(self, path: str) -> bool:
@@ -113,7 +119,8 @@ class Storage:
         if self.is_local:
             return os.path.exists(self.path(path))
         fs, base = self._remote()
-        return bool(fs.get_file_info(f"{base}/{path}").type != pafs.FileType.NotFound)
+        with self._asking(path):
+            return bool(fs.get_file_info(f"{base}/{path}").type != pafs.FileType.NotFound)
 
     def list(self, path: str) -> list[str]:
         """List the names in a directory, sorted; a directory that does not exist has none."""
@@ -124,7 +131,8 @@ class Storage:
                 return []
         fs, base = self._remote()
         selector = pafs.FileSelector(f"{base}/{path}", allow_not_found=True)
-        return sorted(info.base_name for info in fs.get_file_info(selector))
+        with self._asking(path):
+            return sorted(info.base_name for info in fs.get_file_info(selector))
 
     def delete(self, path: str) -> None:
         """Delete a file or a directory with all that is in it; one that does not exist is deleted already."""
@@ -139,11 +147,12 @@ class Storage:
                     return
             return
         fs, base = self._remote()
-        info = fs.get_file_info(f"{base}/{path}")
-        if info.type == pafs.FileType.Directory:
-            fs.delete_dir(f"{base}/{path}")
-        elif info.type == pafs.FileType.File:
-            fs.delete_file(f"{base}/{path}")
+        with self._asking(path):
+            info = fs.get_file_info(f"{base}/{path}")
+            if info.type == pafs.FileType.Directory:
+                fs.delete_dir(f"{base}/{path}")
+            elif info.type == pafs.FileType.File:
+                fs.delete_file(f"{base}/{path}")
 
     def buffer(self, path: str) -> pa.Buffer:
         """Read a file as an Arrow buffer, without a copy where the file is local."""
@@ -162,7 +171,8 @@ class Storage:
             _sync(os.path.dirname(target))
             return
         fs, base = self._remote()
-        pafs.copy_files(local, f"{base}/{path}", destination_filesystem=fs)
+        with self._asking(path):
+            pafs.copy_files(local, f"{base}/{path}", destination_filesystem=fs)
         os.unlink(local)
 
     def download(self, path: str, local: str) -> None:
@@ -171,7 +181,8 @@ class Storage:
             shutil.copyfile(self.path(path), local)
             return
         fs, base = self._remote()
-        pafs.copy_files(f"{base}/{path}", local, source_filesystem=fs)
+        with self._asking(path):
+            pafs.copy_files(f"{base}/{path}", local, source_filesystem=fs)
 
     def link(self, path: str, target: Storage) -> None:
         """Put the files of a directory, which never change, also below another storage; on a disk they are linked."""
@@ -182,11 +193,55 @@ class Storage:
         fs, base = self._remote()
         other, below = target._remote()
         if self.exists(path):
-            pafs.copy_files(f"{base}/{path}", f"{below}/{path}", source_filesystem=fs, destination_filesystem=other)
+            with self._asking(path):
+                pafs.copy_files(f"{base}/{path}", f"{below}/{path}", source_filesystem=fs, destination_filesystem=other)
+
+    @contextmanager
+    def _asking(self, path: str) -> Iterator[None]:
+        """Say what a store has refused, and what to do; that a file is not there is an answer."""
+        try:
+            yield
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise CheckpointError(
+                f"the store of {self.path(path)} has failed: {error}. See to its address, the rights there and its "
+                "health, and start the job again with the same checkpoint; nothing that was committed is lost"
+            ) from error
 
     def _remote(self) -> tuple[pafs.FileSystem, str]:
-        fs, base = pafs.FileSystem.from_uri(self.root)
-        return fs, base
+        return file_system(self.root)
+
+
+def file_system(uri: str) -> tuple[pafs.FileSystem, str]:
+    """Give the pyarrow file system of a URI, and the path in it."""
+    uri = _plain(uri)
+    parts = urlsplit(uri)
+    if parts.scheme == "s3":
+        return _s3(parts.netloc, os.getpid()), parts.netloc + parts.path
+    found, path = pafs.FileSystem.from_uri(uri)
+    return found, path
+
+
+def _plain(uri: str) -> str:
+    """Spell a URI as pyarrow does: Hadoop's names of S3 are its own."""
+    return re.sub("^s3[an]://", "s3://", uri)
+
+
+@lru_cache(maxsize=16)
+def _s3(bucket: str, process: int) -> pafs.FileSystem:
+    """Connect to the store of a bucket, once in a process: to make a client takes longer than to use it.
+
+    The environment says where it is and who asks: `AWS_ENDPOINT_URL`, `AWS_REGION`, `AWS_ACCESS_KEY_ID` and so on.
+    """
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    return pafs.S3FileSystem(
+        endpoint_override=endpoint,
+        region=None if endpoint else pafs.resolve_s3_region(bucket),
+        allow_delayed_open=True,  # what is small is one request instead of three, and leaves no half upload behind
+        background_writes=True,  # without, a part that fails leaves an object of the parts before it
+        retry_strategy=pafs.AwsStandardS3RetryStrategy(max_attempts=_TRIES),
+    )
 
 
 def _sync(path: str) -> None:

@@ -1,4 +1,6 @@
-"""The durable store on a local disk: files are whole or not there, and every name has its place."""
+"""The durable store on a local disk: files are whole or not there, and every name has its place.
+
+What holds of every store is in `tests/contract/test_storage.py`."""
 
 from __future__ import annotations
 
@@ -29,6 +31,7 @@ def storage(tmp_path: Path) -> Storage:
         ("file:/data/job/", "/data/job"),
         (Path("/data/job"), "/data/job"),
         ("s3://bucket/job/", "s3://bucket/job"),
+        ("s3a://bucket/job", "s3://bucket/job"),
         ("hdfs://host:9000/job", "hdfs://host:9000/job"),
     ],
 )
@@ -52,17 +55,6 @@ def test_a_relative_path_is_below_the_working_directory(monkeypatch: pytest.Monk
 )
 def test_spark_knows_a_file_under_its_own_address(root: str, address: str):
     assert Storage(root).for_spark("a", "b") == address
-
-
-def test_what_is_written_is_read_back_in_directories_that_are_made_on_the_way(storage: Storage):
-    for content in (b"one", memoryview(b"two"), bytearray(b"three")):
-        storage.write("a/b/c", content)
-        assert storage.read("a/b/c") == bytes(content) == storage.buffer("a/b/c").to_pybytes()
-    storage.write("a/b/c", b"")
-    assert storage.read("a/b/c") == b""
-    storage.write_new("x/y", b"new")
-    assert storage.read("x/y") == b"new"
-    assert (storage.list("a/b"), storage.list("x"), storage.list("nowhere")) == (["c"], ["y"], [])
 
 
 def test_a_write_that_fails_leaves_what_was_there_and_nothing_else(storage: Storage, monkeypatch: pytest.MonkeyPatch):
@@ -89,16 +81,6 @@ def test_a_full_disk_is_said_with_the_file_and_what_to_do(storage: Storage, monk
         storage.write_new("logs/x", b"content")
 
 
-def test_what_is_deleted_is_gone_and_may_be_deleted_again(storage: Storage):
-    for path in ("a/b/c", "a/b/d", "a/e"):
-        storage.write(path, b"x")
-    storage.delete("a/e")
-    storage.delete("a/b")
-    storage.delete("a/b")
-    assert storage.list("a") == []
-    assert not storage.exists("a/b/c")
-
-
 def test_a_link_is_deleted_and_not_what_it_points_to(storage: Storage, tmp_path: Path):
     (tmp_path / "precious").mkdir()
     (tmp_path / "precious" / "file").touch()
@@ -106,14 +88,6 @@ def test_a_link_is_deleted_and_not_what_it_points_to(storage: Storage, tmp_path:
     os.symlink(tmp_path / "precious", storage.path("link"))
     storage.delete("link")
     assert (tmp_path / "precious" / "file").exists()
-
-
-def test_an_uploaded_file_is_gone_from_where_it_was_and_can_be_downloaded(storage: Storage, tmp_path: Path):
-    (tmp_path / "local").write_bytes(b"content")
-    storage.upload(str(tmp_path / "local"), "snapshots/7/file")
-    assert not (tmp_path / "local").exists()
-    storage.download("snapshots/7/file", str(tmp_path / "copy"))
-    assert (tmp_path / "copy").read_bytes() == b"content" == storage.read("snapshots/7/file")
 
 
 def test_the_names_of_epochs_sort_as_the_epochs_do():

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame
 
 from midstream.errors import SinkError
 from midstream.sinks.base import LostRowsError
+from midstream.storage import Storage, file_system
 
 # No _SUCCESS and no checksum files: nobody looks at them, and for each file and directory that Hadoop creates
 # on a local disk it forks a `chmod` (1 000 rows in 2 partitions: 84 ms and 12 forks as it comes, 53 ms and 5
@@ -44,14 +45,12 @@ def resolve(location: str) -> tuple[pafs.FileSystem, str]:
     location = absolute(location)
     if "://" not in location:
         return pafs.LocalFileSystem(), location
-    filesystem, path = pafs.FileSystem.from_uri(re.sub("^s3[an]://", "s3://", location))
-    return filesystem, path
+    return file_system(location)
 
 
 def spark_path(location: str) -> str:
     """Spell a location for Spark, whose default file system need not be the local one."""
-    location = absolute(location)
-    return location if "://" in location else f"file://{location}"
+    return Storage.at(location).for_spark()
 
 
 def spark_pattern(location: str) -> str:
