@@ -106,7 +106,7 @@ class Engine:
         if self.last is not None:
             self._publication.check(self._plan_of(self.last), self.job, self.last)
             self._publish(self.last)
-            self.journal.storage.delete(layout.SPOOL)
+            self.housekeeping.discard(layout.SPOOL, self.last.epoch)
 
     def settle(self) -> None:
         """Find the executors, on a cluster, and write down which groups each has."""
@@ -243,9 +243,8 @@ class Engine:
         except Exception as error:
             self.armed = None
             armed.broken(explained(error))
-        for id in armed.resolved.keyed:
-            born = self.born(id, intent.epoch)
-            self.journal.storage.delete(layout.log_directory(layout.home_of(id, born), intent.epoch))
+        homes = [layout.home_of(id, self.born(id, intent.epoch)) for id in armed.resolved.keyed]
+        self.housekeeping.drop_logs(homes, intent.epoch)
         again = msgspec.structs.replace(intent, version=self.resolved.plan.version)
         self.journal.write_intent(again)
         return again, self._timed(times, Step.RUN, again.epoch, lambda: self._run(batch, again, final))

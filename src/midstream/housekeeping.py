@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
+from collections.abc import Iterable
 
 from midstream import storage as layout
 from midstream.errors import CheckpointError
@@ -50,6 +51,26 @@ class Housekeeping:
             return changed_since_snapshot(state)
         budget = self._budget + self.log_bytes // 4
         return snapshots_due(state, epoch, self._logged[operator], budget)
+
+    def discard(self, path: str, epoch: int) -> None:
+        """Delete what no record up to an epoch names.
+
+        Where there is no lease, once this driver has committed the epoch after it: until then another driver may be
+        about to commit that epoch, with these files.
+        """
+        if self._storage.is_local:
+            self._storage.delete(path)
+        else:
+            self._doomed.appendleft((epoch + 1, path))
+
+    def drop_logs(self, homes: Iterable[str], epoch: int) -> None:
+        """Delete the change logs of an epoch that is run again; where there is no lease a start does it.
+
+        Another driver may have committed the epoch, with logs that lie beside these.
+        """
+        if self._storage.is_local:
+            for home in homes:
+                self._storage.delete(layout.log_directory(home, epoch))
 
     def after(self, commit: Commit, reports: dict[str, list[Report]]) -> None:
         """Tidy up after an epoch."""
@@ -125,7 +146,7 @@ class Housekeeping:
         for operator in self._storage.list(layout.STATE):
             for born in self._storage.list(f"{layout.STATE}/{operator}"):
                 if f"{operator}/{born}" != homes.get(operator):
-                    self._delete_home(f"{operator}/{born}")
+                    self.discard(layout.state_directory(f"{operator}/{born}"), commit.epoch)
         for operator, state in commit.operators.items():
             home = homes[operator]
             root = layout.log_directory(home, 0).rsplit("/", 1)[0]
@@ -133,17 +154,17 @@ class Housekeeping:
                 for run in self._storage.list(f"{root}/{epoch_name}"):
                     for name in self._storage.list(f"{root}/{epoch_name}/{run}"):
                         if f"{root}/{epoch_name}/{run}/{name}" not in named:
-                            self._storage.delete(f"{root}/{epoch_name}/{run}/{name}")
+                            self.discard(f"{root}/{epoch_name}/{run}/{name}", commit.epoch)
             aside = layout.backlog_directory(home)
             for epoch_name in self._storage.list(aside):
                 if f"{aside}/{epoch_name}" not in self._aside:
-                    self._storage.delete(f"{aside}/{epoch_name}")
+                    self.discard(f"{aside}/{epoch_name}", commit.epoch)
             for group in range(len(state.snapshots)):
                 directory, reference = layout.snapshot_directory(home, group), state.snapshots[group]
                 if reference is not None:
                     self._snapshots[operator][group] = reference.path
                 for path in (f"{directory}/{name}" for name in self._storage.list(directory)):
                     if path not in named:
-                        self._storage.delete(path)
+                        self.discard(path, commit.epoch)
                     elif reference is None or path != reference.path:
                         self._doomed.append((commit.epoch + self._keep, path))

@@ -104,10 +104,14 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Journal:
-    """Reads and writes the records of one checkpoint."""
+    """Reads and writes the records of one checkpoint.
 
-    def __init__(self, storage: Storage) -> None:
+    `create` writes a file that nobody may have written before; without, the lease sees to that.
+    """
+
+    def __init__(self, storage: Storage, create: Callable[[str, bytes], None] | None = None) -> None:
         self.storage = storage
+        self._create = create or storage.write
 
     def identity(self) -> Identity | None:
         """Read what the checkpoint is, `None` if it is new; refuse one of an unknown format."""
@@ -132,7 +136,7 @@ class Journal:
     def create(self, job: str, groups: int) -> Identity:
         """Make a new checkpoint."""
         identity = Identity(format=FORMAT, job=job, groups=groups)
-        self.storage.write(layout.IDENTITY, sealed(identity))
+        self._create(layout.IDENTITY, sealed(identity))
         return identity
 
     def write_plan(self, plan: Plan) -> None:
@@ -240,7 +244,7 @@ class Journal:
 
     def write_commit(self, commit: Commit) -> None:
         """Commit an epoch: one atomic write."""
-        self.storage.write(layout.commit_file(commit.epoch), sealed(commit))
+        self._create(layout.commit_file(commit.epoch), sealed(commit))
 
     def offsets(self, epoch: int) -> tuple[str, ...]:
         """Read the source offsets that Spark logged for an epoch."""

@@ -22,6 +22,7 @@ from midstream.durations import Duration, micros
 from midstream.engine import Engine
 from midstream.errors import CheckpointError, MidstreamError, PlanError
 from midstream.events import Event, ignore
+from midstream.exclusive import Exclusive
 from midstream.flow import Flow
 from midstream.java import require_java
 from midstream.job import Job
@@ -124,7 +125,7 @@ def start(
     storage = Storage.at(checkpoint)
     lease = Lease(storage)
     try:
-        journal = Journal(storage)
+        journal = Journal(storage, None if storage.is_local else Exclusive(spark, storage).create)
         identity = journal.identity()
         if savepoint is not None:
             if identity is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import msgspec
@@ -11,8 +12,9 @@ from midstream.errors import CheckpointError
 from midstream.housekeeping import Housekeeping
 from midstream.journal import Journal
 from midstream.state.changelog import LogWriter, Report
-from midstream.storage import commit_file, home_of, log_directory
+from midstream.storage import Storage, commit_file, home_of, log_directory
 from tests.histories import GROUPS, HOME, Changes, History, contents
+from tests.object_store import Gate
 
 A, B = b"\1a", b"\1b"
 
@@ -180,6 +182,36 @@ def test_what_operators_left_that_are_forgotten_is_deleted_after_a_restart(tmp_p
     history.restart()
     assert history.storage.list("state/sums") == ["000000000000"]
     assert history.storage.list("state/gone") == []
+
+
+class OnS3(Kept):
+    """A history on an object store, where no lease keeps other drivers away."""
+
+    @property
+    def storage(self) -> Storage:
+        return Storage(f"s3://{self.directory.name}/checkpoint")
+
+
+def test_where_there_is_no_lease_a_start_deletes_nothing_before_its_first_commit(tmp_path: Path, object_store: Gate):
+    bucket = tmp_path / f"bucket-{os.urandom(6).hex()}"
+    object_store.make_bucket(bucket.name)
+    history = OnS3(bucket, keep=2)
+    history.run({0: {A: b"0"}, 1: {A: b"0"}})
+    history.run({0: {A: b"1"}}, (0,))
+    log = LogWriter()
+    log.add(0, [A], [b"about to be committed"])
+    pending = log.write(history.storage, log_directory(HOME, 2, "other"), Report(operator="sums", slot=0))
+    orphan = history.cache().snapshot(0)
+    assert orphan is not None
+    paths = (pending, orphan[1].path, "spool/out")
+    history.storage.write(f"{paths[2]}/000000000002/other/rows", b"")
+    history.restart()
+    history.housekeeping.discard("spool", 1)
+    history.housekeeping.drop_logs([HOME], 2)
+    assert [history.storage.exists(path) for path in paths] == [True, True, True]
+    history.run({0: {A: b"2"}})
+    assert [history.storage.exists(path) for path in paths] == [False, False, False]
+    history.check_every_kept_epoch()
 
 
 def test_nothing_is_deleted_while_a_savepoint_reads(tmp_path: Path):

@@ -30,7 +30,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
             "rehearsal validation savepoint restoring manifest saved_files"
         ),
         (
-            "dataflow shuffle resolve transforms watermarks window_sql deadline housekeeping failures slot "
+            "dataflow shuffle resolve transforms watermarks window_sql deadline housekeeping failures slot exclusive "
             "calls dead_letters arrow_task aggregate_task window_panes window_task session_task function_task "
             "join_rules join_form join_kept join_task count_rules count_panes count_task"
         ),
