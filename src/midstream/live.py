@@ -44,7 +44,7 @@ class Live:
         options: Mapping[str, Any] | None = None,
         **schemas: str,
     ) -> None:
-        self._spark, self._build, self._schemas, self._options = spark, build, schemas, options or {}
+        self._spark, self._build, self._schemas, self._options = spark, build, schemas, dict(options or {})
         self._trigger = trigger or every(0)
         self._directory = tempfile.mkdtemp(prefix="midstream-live-")
         self._fed: dict[str, list[Sequence[tuple[Any, ...]]]] = {id: [] for id in schemas}
@@ -81,7 +81,7 @@ class Live:
         flow = Flow("live")
         self._build(flow, **{id: flow.source(id, self._source(id)) for id in self._schemas})
         return flow.start(
-            os.path.join(self._directory, "checkpoint"),
+            self._options.pop("checkpoint", os.path.join(self._directory, "checkpoint")),
             trigger=self._trigger,
             cache=os.path.join(self._directory, "cache"),
             listener=self._listen,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -32,8 +32,50 @@ AVAILABLE_NOW = "spark.sql.streaming.triggerAvailableNowWrapper.enabled"
 QUICK_LOGS: dict[str, Any] = {FILE_MANAGER: PLAIN_FILES, FILES_KEPT: "0ms"}
 
 
-def local_session(name: str = "midstream", *, cores: int | None = None, memory: str = "2g") -> SparkSession:
+def s3_settings() -> dict[str, Any]:
+    """Give what a session must be told, besides credentials, so that Spark reaches S3 where `pyarrow` does.
+
+    That is the connector, `hadoop-aws` in the version of the Hadoop that PySpark has, which Spark gets from Maven
+    Central (with a library of Amazon's, of 690 MB) unless a cluster has it; and the store that `AWS_ENDPOINT_URL` and
+    `AWS_REGION` name. Credentials are in no setting: both sides take them from `AWS_ACCESS_KEY_ID`,
+    `AWS_SECRET_ACCESS_KEY` and `AWS_SESSION_TOKEN`, or from the role of the machine.
+    """
+    settings = {"spark.jars.packages": f"org.apache.hadoop:hadoop-aws:{_hadoop_version()}"}
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    if endpoint:
+        settings["spark.hadoop.fs.s3a.endpoint"] = endpoint
+        settings["spark.hadoop.fs.s3a.path.style.access"] = "true"  # as pyarrow has it where there is an address
+        settings["spark.hadoop.fs.s3a.connection.ssl.enabled"] = str(endpoint.startswith("https:")).lower()
+    if region := os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION"):
+        settings["spark.hadoop.fs.s3a.endpoint.region"] = region
+    return settings
+
+
+def _hadoop_version() -> str:
+    """Give the version of Hadoop that PySpark has: connectors of another one do not fit."""
+    import pyspark
+
+    home = os.environ.get("SPARK_HOME") or os.path.dirname(pyspark.__file__)
+    found = [
+        path.stem.removeprefix("hadoop-client-api-") for path in Path(home, "jars").glob("hadoop-client-api-*.jar")
+    ]
+    if not found:
+        raise PlanError(
+            f"there is no hadoop-client-api in {home}/jars; name the connector that fits your Spark yourself"
+        )
+    return found[0]
+
+
+def local_session(
+    name: str = "midstream",
+    *,
+    cores: int | None = None,
+    memory: str = "2g",
+    settings: Mapping[str, Any] | None = None,
+) -> SparkSession:
     """Start Spark in this process: all cores, tasks that may be retried, loopback only, quiet.
+
+    `settings` are Spark's own, for what else it needs: `s3_settings()`, for example.
 
     Not promised: settings of a session that runs already; Spark then gives back that one.
     """
@@ -53,6 +95,7 @@ def local_session(name: str = "midstream", *, cores: int | None = None, memory: 
         .config("spark.python.unix.domain.socket.enabled", "true")  # over TCP every Python task waits 40 ms for an ACK
         .config(map=QUICK_LOGS)
         .config("spark.log.level", "ERROR")
+        .config(map=dict(settings or {}))
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("ERROR")
