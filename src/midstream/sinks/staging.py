@@ -90,7 +90,8 @@ def write(
 def list_files(location: str) -> list[str]:
     """List the visible files below a location, relative to it; a location that does not exist has none."""
     filesystem, path = resolve(location)
-    found = filesystem.get_file_info(pafs.FileSelector(path, allow_not_found=True, recursive=True))
+    with _reported("listed", location):
+        found = filesystem.get_file_info(pafs.FileSelector(path, allow_not_found=True, recursive=True))
     names = (os.path.relpath(info.path, path) for info in found if info.type == pafs.FileType.File)
     return sorted(name for name in names if not any(part[0] in "._" for part in name.split("/")))
 
@@ -98,8 +99,9 @@ def list_files(location: str) -> list[str]:
 def drop(location: str, files: Sequence[str]) -> None:
     """Delete single files below a location."""
     filesystem, path = resolve(location)
-    for name in files:
-        filesystem.delete_file(f"{path}/{name}")
+    with _reported("removed", location):
+        for name in files:
+            filesystem.delete_file(f"{path}/{name}")
 
 
 def make_durable(location: str, files: Sequence[str]) -> None:
@@ -120,7 +122,8 @@ def make_durable(location: str, files: Sequence[str]) -> None:
 
 def refuse_lost(location: str, files: Sequence[str], sink: str, epoch: int) -> None:
     """Refuse to go on where staged files are gone: nobody else has their rows."""
-    lost = sorted(set(files) - set(list_files(location)))
+    with _reported("listed", location):
+        lost = sorted(set(files) - set(list_files(location)))
     if lost:
         raise LostRowsError(
             f"sink {sink!r}: rows of epoch {epoch} were staged in {location}, are committed and not published, and "
