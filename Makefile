@@ -41,7 +41,8 @@ test: $(DEV)  ## set up and run the test suite and the examples in the docstring
 
 test-all: check $(DEV)  ## the checks and every test, the slow ones too, and last those of test-long
 	@HYPOTHESIS_PROFILE=many $(BIN)/pytest -n $(JOBS) tests/unit && $(BIN)/pytest --doctest-modules src/midstream
-	@$(WITH_QUICK_JAVA) $(BIN)/pytest -n $(JOBS) --dist worksteal -m "not long" --ignore=tests/unit
+	@$(WITH_QUICK_JAVA) $(BIN)/pytest -n $(JOBS) --dist worksteal -m "not long" --ignore=tests/unit --ignore=tests/s3
+	@$(WITH_QUICK_JAVA) $(BIN)/pytest tests/s3
 	@$(MAKE) test-long
 
 test-long: $(DEV)  ## every query of Nexmark 18 times in a thousand epochs of a hundred rows: hours; ONLY="q3 or 100-1-17-5"

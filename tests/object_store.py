@@ -40,12 +40,17 @@ class Rule:
     times: int = 1_000_000
     query: str = ""
     used: int = 0
+    every: int = 1  # how many that fit make one that it decides about
+    fitting: int = 0
     seconds: float = 0.02  # of one that is slow
 
     def fits(self, seen: Seen) -> bool:
         """Whether it decides about a request."""
         asked = ((self.path, seen.path), (self.method, seen.method), (self.query, seen.query))
-        return self.used < self.times and all(re.search(pattern, found) for pattern, found in asked)
+        if self.used >= self.times or not all(re.search(pattern, found) for pattern, found in asked):
+            return False
+        self.fitting += 1
+        return self.fitting % self.every == 0
 
 
 @dataclass
@@ -115,8 +120,8 @@ def serving() -> Iterator[Gate]:
     thread.start()
     wanted = {
         "AWS_ENDPOINT_URL": gate.url,
-        "AWS_ACCESS_KEY_ID": "nobody",
-        "AWS_SECRET_ACCESS_KEY": "nothing",
+        "AWS_ACCESS_KEY_ID": "key-of-nobody",
+        "AWS_SECRET_ACCESS_KEY": "secret-of-nobody",
         "AWS_REGION": "us-east-1",
         "AWS_EC2_METADATA_DISABLED": "true",
     }

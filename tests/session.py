@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import os
+
 from pyspark.sql import SparkSession
 
 from midstream.sessions import QUICK_LOGS
 
 # Hadoop starts a process for each file that it writes: this is the fastest way to.
 _JAVA = "-Djdk.lang.Process.launchMechanism=VFORK"
+
+
+SETTINGS = "MIDSTREAM_TEST_SETTINGS"  # of Spark, as JSON, for tests that need others and their drivers
 
 
 def local() -> SparkSession:
@@ -22,5 +28,6 @@ def local() -> SparkSession:
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.extraJavaOptions", _JAVA)
+        .config(map=json.loads(os.environ.get(SETTINGS, "{}")))
         .getOrCreate()
     )

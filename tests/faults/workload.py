@@ -6,23 +6,31 @@
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 from typing import Any
 
 import pyarrow.dataset as ds
+import pyarrow.fs as pafs
 from pyspark.sql import SparkSession
 
 import midstream as ms
 from midstream import testing
 from midstream.events import After, Before, Event, Staged, Step
+from midstream.storage import Storage, file_system
 from tests.faults.killing import Arrive
 
 SCHEMA = "k long, name string, v long, d double, ts timestamp"
 EPOCHS, ROWS, KEYS = 4, 60, 9
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
+
+
+def durable(root: str) -> str:
+    """Give where checkpoint, sinks and savepoints of a job are: in its directory, or where a file there says."""
+    told = Path(root, "durable")
+    return told.read_text() if told.exists() else root
 
 
 def rows(epoch: int, size: int = ROWS, keys: int = KEYS) -> list[tuple[Any, ...]]:
@@ -75,9 +83,9 @@ def flow(
         Everything(),
         schema="k long, what string, total long, names array<string>, recent array<double>",
     )
-    made.sink("rows_out", ms.sinks.files(f"{root}/rows"))
+    made.sink("rows_out", ms.sinks.files(f"{durable(root)}/rows"))
     sums = bids.key_by("name", "k").aggregate("sums", n=ms.count(), d=ms.sum("d"), top=ms.max("v"), late=ms.last("v"))
-    sums.sink("sums_out", ms.sinks.files(f"{root}/sums"))
+    sums.sink("sums_out", ms.sinks.files(f"{durable(root)}/sums"))
     return built
 
 
@@ -92,7 +100,7 @@ def start(
     """Start the job, or go on with it."""
     clock = options.pop("clock", None) or Clock(root)
     return flow(spark, root, epochs, files=files).start(
-        f"{root}/checkpoint",
+        f"{durable(root)}/checkpoint",
         trigger=ms.available_now(),
         clock=clock,
         cache=f"{root}/cache",
@@ -105,10 +113,10 @@ class Clock:
     """A second per epoch, whatever the number of restarts."""
 
     def __init__(self, root: str) -> None:
-        self._commits = f"{root}/checkpoint/commits"
+        self._checkpoint = Storage.at(f"{durable(root)}/checkpoint")
 
     def __call__(self) -> int:
-        done = len(os.listdir(self._commits)) if os.path.isdir(self._commits) else 0
+        done = len(self._checkpoint.list("commits"))
         return 1_767_225_600_000_000 + done * 1_000_000
 
 
@@ -116,20 +124,25 @@ def outcome_of_sinks(root: str) -> dict[str, Counter[str]]:
     """The rows of both sinks."""
     found = {}
     for name in ("rows", "sums"):
-        table = ds.dataset(f"{root}/{name}", format="parquet", partitioning="hive").to_table()
-        found[name] = Counter(json.dumps(row, default=str, sort_keys=True) for row in table.to_pylist())
+        found[name] = _counted(f"{durable(root)}/{name}")
     return found
 
 
 def outcome(job: ms.Job, root: str, into: str = "savepoint") -> dict[str, Counter[str]]:
     """Everything that must not depend on faults: the rows of both sinks, and the whole state."""
     found = outcome_of_sinks(root)
-    job.savepoint(f"{root}/{into}")
+    saved = Storage.at(job.savepoint(f"{durable(root)}/{into}"))
     for operator in ("everything", "sums"):
-        for table in sorted(os.listdir(f"{root}/{into}/state/{operator}")):
-            content = ds.dataset(f"{root}/{into}/state/{operator}/{table}", format="parquet").to_table().to_pylist()
-            found[f"{operator}/{table}"] = Counter(json.dumps(r, default=str, sort_keys=True) for r in content)
+        for table in saved.list(f"state/{operator}"):
+            found[f"{operator}/{table}"] = _counted(saved.path("state", operator, table))
     return found
+
+
+def _counted(directory: str) -> Counter[str]:
+    """Count the rows of the Parquet files below a directory."""
+    fs, path = file_system(directory) if "://" in directory else (pafs.LocalFileSystem(), directory)
+    table = ds.dataset(path, filesystem=fs, format="parquet", partitioning="hive").to_table()
+    return Counter(json.dumps(row, default=str, sort_keys=True) for row in table.to_pylist())
 
 
 def doomed(spark: SparkSession, root: str, parameters: list[str], arrive: Arrive) -> None:
