@@ -21,8 +21,10 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from midstream import code, sinks
+from midstream.delivery import Delivered
 from midstream.errors import SinkError
 from midstream.sinks import staging
+from midstream.sinks.base import OtherHistoryError
 
 if TYPE_CHECKING:
     from tests.contract.conftest import Engine
@@ -232,6 +234,29 @@ class TestFiles:
         sink = sinks.files("s3a://bucket/out", **{"fs.s3a.secret.key": "hush", "maxRecordsPerFile": 10})
         assert sink.describe() == "files('s3a://bucket/out', format='parquet', options={'maxRecordsPerFile': '10'})"
         assert b"hush" not in cloudpickle.dumps(sink)
+
+
+class TestFilesNote:
+    """What a directory of files knows of its newest epoch, whatever has become of the note."""
+
+    @pytest.mark.parametrize("note", [None, b"", b"{", b'{"epoch": 0, "commit": "older"}', b'{"epoch": "x"}'])
+    def test_a_note_that_is_lost_damaged_or_old_costs_nothing(
+        self, start: Start, tmp_path: Path, note: bytes | None
+    ) -> None:
+        engine = start(sinks.files(tmp_path / "t"))
+        for epoch in range(3):
+            staged = engine.stage(epoch, [(epoch, "x")])
+            engine.publish(staged)
+        written = tmp_path / "t" / ".midstream" / "published.json"
+        written.unlink() if note is None else written.write_bytes(note)
+        engine.crash()
+        assert engine.sink.published("out", engine.job) == Delivered(2, "")
+        engine.publish(staged)
+        assert engine.sink.published("out", engine.job) == Delivered(2, staged.commit)
+        with pytest.raises(OtherHistoryError, match="another"):
+            engine.publish(engine.stage(2, [(2, "another")]))
+        engine.publish(engine.stage(3, [(3, "x")]))
+        assert len(list((tmp_path / "t").glob("epoch=*/*.parquet"))) == 4
 
 
 class TestDelta:

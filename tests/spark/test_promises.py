@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from typer.testing import CliRunner
 
 import midstream as ms
 from midstream import testing
+from midstream.cli import app
 from midstream.events import After, Event, Exchanging, Republish, Step
 from midstream.live import Live
 from midstream.sinks.base import LostRowsError
@@ -139,6 +141,10 @@ def test_a_backup_of_the_checkpoint_without_the_sink_is_refused(spark: SparkSess
     shutil.copytree(tmp_path / "backup", tmp_path / "checkpoint")
     with pytest.raises(ms.SinkError, match="it has rows of epoch 3, the checkpoint ends with epoch 1"):
         run(spark, tmp_path, 6, sink)
+    told = CliRunner().invoke(app, ["sinks", str(tmp_path / "checkpoint")])
+    assert told.exit_code == 1
+    assert "DIFFERS  out" in told.stdout
+    assert "ahead of the checkpoint: it has rows of epoch 3" in told.stdout
 
 
 def test_a_sink_that_is_restored_along_goes_on(spark: SparkSession, tmp_path: Path) -> None:
@@ -152,6 +158,9 @@ def test_a_sink_that_is_restored_along_goes_on(spark: SparkSession, tmp_path: Pa
         shutil.copytree(tmp_path / f"{each}-backup", tmp_path / each)
     run(spark, tmp_path, 6, sink)
     assert written(tmp_path) == expected(6)
+    told = CliRunner().invoke(app, ["sinks", str(tmp_path / "checkpoint")])
+    assert told.exit_code == 0, told.stdout
+    assert "ok       out" in told.stdout
 
 
 def test_rows_that_a_sink_has_lost_are_missed_unless_that_is_accepted(spark: SparkSession, tmp_path: Path) -> None:

@@ -149,34 +149,51 @@ class Files(Sink):
             ) from error
 
     def published(self, sink: str, job: str) -> Delivered | None:
-        """Return the newest epoch that was published to the directory."""
+        """Return the newest epoch that was published to the directory.
+
+        The note is not synced, and a crash of the machine may take it back by some epochs; the directories of epochs
+        are, so the newer of both counts.
+        """
+        filesystem, path = directories.resolve(self._path)
+        found = filesystem.get_file_info(pafs.FileSelector(path, allow_not_found=True))
+        numbers = [info.base_name.removeprefix("epoch=") for info in found if info.base_name.startswith("epoch=")]
+        there = [Delivered(int(number), "") for number in numbers if number.isdigit()]
+        note = self._note()
+        self._newest = max([*there, *([note] if note is not None else [])], key=lambda each: each.epoch, default=None)
+        if note is not None and self._newest is not None and note.epoch == self._newest.epoch:
+            self._newest = note
+        return self._newest
+
+    def _note(self) -> Delivered | None:
+        """Read what is written down of the newest epoch; what cannot be read says nothing."""
         filesystem, path = directories.resolve(self._path)
         note = f"{path}/{_HIDDEN}/{_PUBLISHED}"
         if filesystem.get_file_info(note).type != pafs.FileType.File:
-            self._newest = None
             return None
+        with filesystem.open_input_file(note) as file:
+            text = file.read()
         try:
-            with filesystem.open_input_file(note) as file:
-                note_read = json.loads(file.read())
-            self._newest = Delivered(int(note_read["epoch"]), str(note_read["commit"]))
-        except (ValueError, KeyError, TypeError) as error:
-            raise SinkError(
-                f"sink {sink!r}: {self._path}/{_HIDDEN}/{_PUBLISHED} is damaged ({error}); bring it back from a copy. "
-                "It says which epoch was published last"
-            ) from error
-        return self._newest
+            known = json.loads(text)
+            return Delivered(int(known["epoch"]), str(known["commit"]))
+        except (ValueError, KeyError, TypeError):
+            return None
 
     def _is_published(self, staged: Staged) -> bool:
-        before = self._newest
-        found = self.published(staged.sink, staged.job)
+        filesystem, path = directories.resolve(self._path)
+        before, found = self._newest, self._note()
         if found is None and before is not None:
-            raise LostRowsError(
-                f"sink {staged.sink!r}: the directory {self._path} was deleted, emptied or exchanged while the job "
-                f"ran: it had epoch {before.epoch}. Bring it back from a copy and start the job again, or start it "
-                "with on_lost_output='accept' to go on without what it had"
-            )
+            if filesystem.get_file_info(f"{path}/epoch={before.epoch}").type == pafs.FileType.NotFound:
+                self._newest = None
+                raise LostRowsError(
+                    f"sink {staged.sink!r}: the directory {self._path} was deleted, emptied or exchanged while the job "
+                    f"ran: it had epoch {before.epoch}. Bring it back from a copy and start the job again, or start it "
+                    "with on_lost_output='accept' to go on without what it had"
+                )
+            found = before
         if found is None or found.epoch < staged.epoch:
             return False
+        if found.epoch == staged.epoch and not found.commit:
+            return False  # what is in the directory says whose it is
         refuse_other_history(staged.sink, self._path, found, staged)
         return True
 
