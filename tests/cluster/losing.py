@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 import midstream as ms
 from midstream.events import After, Event, Progress, Step
-from midstream.storage import commit_file, log_directory
+from midstream.storage import commit_file, home_of, log_directory
 from midstream.testing import Cluster, source
 
 EPOCHS = 6
@@ -53,7 +53,7 @@ def run(spark: SparkSession, workers: Cluster, root: str, standbys: int) -> dict
     latest.sink("latest_out", ms.sinks.files(f"{root}/latest", format="json"))
 
     told: dict[str, Any] = {"restored": 0, "standing": []}
-    log, commit = f"{root}/checkpoint/{log_directory('latest', 3)}", f"{root}/checkpoint/{commit_file(3)}"
+    log, commit = f"{root}/checkpoint/{log_directory(home_of('latest', 0), 3)}", f"{root}/checkpoint/{commit_file(3)}"
 
     def kill() -> None:
         """Kill a worker once one task of the epoch has written its log."""

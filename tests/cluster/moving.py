@@ -23,7 +23,7 @@ from midstream.anchor import anchored, executors, keep_executors
 from midstream.changes import Change
 from midstream.cluster import QUICK
 from midstream.events import Before, Event, Progress, Step
-from midstream.storage import commit_file, log_directory
+from midstream.storage import commit_file, home_of, log_directory
 from midstream.testing import Cluster, cluster
 from tests.cluster import joining, losing
 from tests.faults import workload
@@ -135,7 +135,9 @@ def run(spark: SparkSession, workers: Cluster, root: str, scenario: Scenario) ->
         workers.add_worker()
 
     def is_written(epoch: int) -> bool:
-        logs = (f"{root}/checkpoint/{log_directory(operator, epoch)}" for operator in ("everything", "sums"))
+        logs = (
+            f"{root}/checkpoint/{log_directory(home_of(operator, 0), epoch)}" for operator in ("everything", "sums")
+        )
         return any(files for log in logs for _, _, files in os.walk(log))
 
     killer = threading.Thread(target=kill, daemon=True)
