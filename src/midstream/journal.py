@@ -162,9 +162,13 @@ class Journal:
     def fit_offsets(self, fit: Callable[[str, str], str]) -> int:
         """Rewrite what Spark reads of its offset log at a start: the newest two entries. Gives the newest epoch.
 
-        Spark on a local disk keeps a checksum beside each entry, and reads one that has none.
+        Spark on a local disk keeps a checksum beside each entry, and reads one that has none. Where there is no entry
+        yet, but a part of one, from a driver that was killed as it wrote it, Spark would refuse to start: that is
+        deleted.
         """
         known = sorted(int(name) for name in self.storage.list(f"{layout.SPARK}/offsets") if name.isdigit())
+        if not known:
+            self.storage.delete(f"{layout.SPARK}/offsets")
         for epoch in known[-2:]:
             path = f"{layout.SPARK}/offsets/{epoch}"
             before = self.storage.read(path).decode()

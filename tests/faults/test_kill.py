@@ -7,6 +7,8 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from midstream.journal import Journal
+from midstream.storage import Storage
 from tests.faults import workload
 from tests.faults.killing import killed
 
@@ -31,3 +33,15 @@ def test_a_killed_driver_loses_and_repeats_nothing(
         job = workload.start(spark, dead.root)
         job.await_termination()
         assert workload.outcome(job, dead.root) == undisturbed, point
+
+
+def test_a_driver_killed_while_spark_wrote_its_first_offsets_is_started_again(
+    spark: SparkSession, tmp_path: Path, undisturbed: dict[str, Counter[str]]
+) -> None:
+    Journal(Storage(str(tmp_path / "checkpoint"))).create("5157c9c1", 16)
+    offsets = tmp_path / "checkpoint" / "spark" / "offsets"
+    offsets.mkdir(parents=True)
+    (offsets / ".0.5157c9c1-efa9-433e-9ca8-9595225e23fd.tmp").write_text("v1\n{")  # renamed to `0` when it is whole
+    job = workload.start(spark, str(tmp_path))
+    job.await_termination()
+    assert workload.outcome(job, str(tmp_path)) == undisturbed
