@@ -27,7 +27,7 @@ STEADY := -XX:+UseSerialGC -Xms2g -Xmn1g
 WITH_STEADY_JAVA = $(WITH_JAVA) export SPARK_SUBMIT_OPTS="$(STEADY)" SPARK_DRIVER_MEMORY=3g &&
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-long check bench format clean
+.PHONY: help demo test test-all test-long chaos check bench format clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
@@ -47,6 +47,10 @@ test-all: check $(DEV)  ## the checks and every test, the slow ones too, and las
 
 test-long: $(DEV)  ## every query of Nexmark 18 times in a thousand epochs of a hundred rows: hours; ONLY="q3 or 100-1-17-5"
 	@$(WITH_STEADY_JAVA) $(BIN)/pytest -v -n $(JOBS) --dist worksteal -m long -k "$(ONLY)" tests/nexmark
+
+chaos: $(DEV)  ## jobs under random kills and changes, against an oracle; MINUTES=10 SEED=7 ACTS=20 CLUSTER=1
+	@$(WITH_QUICK_JAVA) PYTHONPATH=src:. $(BIN)/python -m tests.chaos $(if $(MINUTES),--minutes $(MINUTES)) \
+	  $(if $(SEED),--seed $(SEED)) $(if $(ACTS),--acts $(ACTS)) $(if $(CLUSTER),--cluster)
 
 check: $(DEV)  ## lint, format, types, layers: what CI runs before the tests
 	@$(BIN)/ruff check .
