@@ -26,7 +26,7 @@ from midstream.clock import EpochClock
 from midstream.deadline import Limit
 from midstream.errors import CheckpointError, PlanError
 from midstream.events import After, Before, Event, Progress, Step
-from midstream.failures import explained, is_final, with_free_space
+from midstream.failures import explained, has_lost_spark, is_final, with_free_space
 from midstream.feeds import HEARTBEAT, Feed, by_source, comparable, tags
 from midstream.housekeeping import Housekeeping
 from midstream.journal import Commit, Intent, Journal, OperatorState
@@ -241,6 +241,8 @@ class Engine:
                     times, Step.RUN, intent.epoch, lambda: self._run(batch, intent, final, limit.passed.is_set)
                 )
         except Exception as error:
+            if has_lost_spark(self.spark):  # the new plan is not to blame: it is applied when the job is started again
+                raise
             self.armed = None
             armed.broken(explained(error))
         homes = [layout.home_of(id, self.born(id, intent.epoch)) for id in armed.resolved.keyed]

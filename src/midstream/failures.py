@@ -6,9 +6,15 @@ import os
 import re
 import shutil
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from py4j.protocol import Py4JError
 
 from midstream import errors
 from midstream.errors import JobError, MidstreamError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _OURS = re.compile(r"midstream\.errors\.(\w+): (.*?)(?:\n\s*\n|\n\tat |\Z)", re.DOTALL)
 _PYTHON = re.compile(r"(Traceback \(most recent call last\):\n.*?\n(\w[\w.]*(?:: [^\n]*)?))\n", re.DOTALL)
@@ -71,3 +77,14 @@ def is_final(error: BaseException, master: str) -> bool:
     diagnosed = (errors.SchemaError, errors.StateError, errors.CheckpointError, errors.PlanError, errors.SinkError)
     retried = not isinstance(error, UserCodeError) and not re.fullmatch(r"local(\[[\d*]+\])?", master)
     return isinstance(found, diagnosed) or (retried and isinstance(found, UserCodeError))
+
+
+def has_lost_spark(spark: SparkSession) -> bool:
+    """Tell whether Spark has ended under the job: its Java was killed, or its session stopped.
+
+    Then an error says nothing about the code that met it.
+    """
+    try:
+        return bool(spark.sparkContext._jsc.sc().isStopped())
+    except (Py4JError, OSError, AttributeError):  # nobody answers; a context that was stopped has no handle
+        return True

@@ -24,7 +24,7 @@ from midstream.deadline import Limit
 from midstream.engine import Engine
 from midstream.errors import JobError, MidstreamError, PlanError
 from midstream.events import Modifying
-from midstream.failures import explained
+from midstream.failures import explained, has_lost_spark
 from midstream.feeds import by_source, check_known
 from midstream.handle import Modification
 from midstream.modification import Cut, Phase, Record
@@ -93,6 +93,8 @@ class Modifications:
         try:
             self.query.start(armed.resolved.plan, running, arm)
         except Exception as error:  # the job goes on without it
+            if has_lost_spark(self.engine.spark):
+                raise
             self.engine.armed = None
             armed.broken(explained(error))
             self.query.start(running)
@@ -216,13 +218,15 @@ class Modifications:
             self._prepare(one)
             self._feed(one)
         except Exception as error:  # whatever is wrong with new code is the modification's fault, never the job's
-            is_over = self.engine.stopping.is_set() or self.query.has_ended  # what is armed is applied after a restart
+            is_lost = has_lost_spark(self.engine.spark)
+            is_over = is_lost or self.engine.stopping.is_set() or self.query.has_ended
             if one._is_cancelled:
                 one._move(m.Cancelled())
-            elif one.phase is Phase.ARMED and not is_over:
+            elif one.phase is Phase.ARMED and not is_over:  # else it is applied after a restart
                 one._move(m.Broken(str(explained(error))))
             elif one.phase is not Phase.ARMED and not self._closed:
-                one._move(m.Refused(str(explained(error))))
+                gone = m.Abandoned("Spark ended before it was applied; submit it again")
+                one._move(gone if is_lost else m.Refused(str(explained(error))))
             return
         self._await_end_of(one)
 

@@ -21,7 +21,7 @@ from midstream.armed import StopRequestedError
 from midstream.engine import Engine
 from midstream.errors import JobError, PlanError
 from midstream.events import Exchanging
-from midstream.failures import explained
+from midstream.failures import explained, has_lost_spark
 from midstream.feeds import HEARTBEAT, Feed, by_source, committed, first_line, fitted, grown, shortened, tags
 from midstream.plan import Plan, Source
 from midstream.sessions import AVAILABLE_NOW, FILE_MANAGER, PLAIN_FILES
@@ -164,7 +164,7 @@ class Query:
     def _fall_back(self, failure: Exception) -> bool:
         """Start the old query again where a new one has ended by itself: a source that cannot be read, mostly."""
         engine, plan = self._engine, self._fallback
-        if plan is None or engine.error is not None or engine.stopping.is_set():
+        if plan is None or engine.error is not None or engine.stopping.is_set() or has_lost_spark(engine.spark):
             return False
         armed, engine.armed = engine.armed, None
         feeds = self._committed(plan)

@@ -63,6 +63,18 @@ def _end(armed: bool) -> ms.Phase:
     return ms.Phase.COMPLETED if armed else ms.Phase.FAILED
 
 
+@pytest.mark.parametrize(("when", "phase"), [("first epoch", ms.Phase.ARMED), ("dry run", ms.Phase.FAILED)])
+def test_a_modification_is_not_blamed_for_the_end_of_java(
+    spark: SparkSession, tmp_path: Path, when: str, phase: ms.Phase
+) -> None:
+    (dead,) = killed("tests.faults.javaless", tmp_path, [(when,)])
+    assert dead.arrived == f"{when}: {phase.value}"
+    job = Modified(spark, dead.root, "replace stateful", steps=[]).run(on_drift="keep")
+    is_applied = phase is ms.Phase.ARMED
+    assert [m.phase for m in job.modifications] == [_end(is_applied)]
+    assert outcome(spark, dead.root, job) == expected("replace stateful", AT if is_applied else None)
+
+
 def test_code_that_kills_the_driver_in_its_first_epoch_is_given_up_after_the_second_time(
     spark: SparkSession, tmp_path: Path
 ) -> None:
