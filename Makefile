@@ -27,7 +27,7 @@ STEADY := -XX:+UseSerialGC -Xms2g -Xmn1g
 WITH_STEADY_JAVA = $(WITH_JAVA) export SPARK_SUBMIT_OPTS="$(STEADY)" SPARK_DRIVER_MEMORY=3g &&
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-long chaos check bench format clean
+.PHONY: help demo test test-ci test-all test-long chaos check bench format clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
@@ -38,6 +38,11 @@ demo: $(RUN)  ## set up and run a live job on generated bids (about two minutes)
 test: $(DEV)  ## set up and run the test suite and the examples in the docstrings
 	@$(BIN)/pytest -n $(JOBS) tests/unit && $(BIN)/pytest --doctest-modules src/midstream
 	@$(WITH_QUICK_JAVA) $(BIN)/pytest -n $(JOBS) --dist worksteal -m "not slow and not long" --ignore=tests/unit
+
+test-ci: $(DEV)  ## the slower proofs, which CI runs after the tests: drivers killed while they modify, checkpoints on S3, chaos
+	@$(WITH_QUICK_JAVA) $(BIN)/pytest -n 2 --dist worksteal -m slow tests/faults
+	@$(WITH_QUICK_JAVA) $(BIN)/pytest tests/s3
+	@$(MAKE) chaos MINUTES=3
 
 test-all: check $(DEV)  ## the checks and every test, the slow ones too, and last those of test-long
 	@HYPOTHESIS_PROFILE=many $(BIN)/pytest -n $(JOBS) tests/unit && $(BIN)/pytest --doctest-modules src/midstream
