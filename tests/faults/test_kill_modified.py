@@ -55,6 +55,9 @@ def test_a_driver_killed_while_it_modifies_its_jobs_loses_and_repeats_nothing(
         cut = found[0].cut.epoch if found and found[0].cut is not None else None
         armed = point in EXCHANGE or POINTS.index(point) > POINTS.index("before Armed")
         assert cut in cuts(kind, AT) if armed else cut is None, (kind, point)
+        if cut is not None:  # also where the driver died between the commit and the word that it is applied
+            read = files_read(dead.root)[cut - 1][0].stop - 1
+            assert found[0].cut.offsets["rows"] == f'{{"logOffset":{read}}}', (kind, point)  # type: ignore[union-attr]
         assert [m.phase for m in found] == ([] if point == "before Submitted" else [_end(armed)]), (kind, point)
         assert outcome(spark, dead.root, job) == expected(kind, cut, files_read(dead.root)), (kind, point)
 
