@@ -7,7 +7,7 @@ record is sealed with a checksum, so that one which was damaged is refused and n
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -19,14 +19,13 @@ from midstream.feeds import Feed, offsets_of
 from midstream.modification import Phase, Record
 from midstream.plan import Plan
 from midstream.regimes import Regime
+from midstream.seals import BrokenSealError, format_of, opened, seal, unseal, with_seal
 from midstream.sinks.base import Staged
 from midstream.state.backlog import Deferred
-from midstream.state.checksum import checksum
 from midstream.storage import Storage
 
 FORMAT = 4
 T = TypeVar("T")
-DAMAGED = (msgspec.MsgspecError, UnicodeDecodeError)  # what reading a record raises that is not what was written
 NEVER = -1  # the epoch of a change that there was not
 _WHAT_TO_DO = "restore it from a copy of the checkpoint, or start from a savepoint"
 
@@ -123,10 +122,8 @@ class Journal:
                 )
             return None
         text, where = self.storage.read(layout.IDENTITY), self.storage.path(layout.IDENTITY)
-        known = _decoded(text, dict[str, Any], where)
-        record = known.get("record", known)  # formats before 4 had no seal
-        found = record.get("format") if isinstance(record, dict) else None
-        if found != FORMAT:
+        found = format_of(text)
+        if found not in (None, FORMAT):
             raise CheckpointError(
                 f"the checkpoint {self.storage.root} has format {found}, this Midstream reads format {FORMAT}. "
                 "Write a savepoint with the version that made it, and start from that"
@@ -136,7 +133,7 @@ class Journal:
     def create(self, job: str, groups: int) -> Identity:
         """Make a new checkpoint."""
         identity = Identity(format=FORMAT, job=job, groups=groups)
-        self._create(layout.IDENTITY, sealed(identity))
+        self._create(layout.IDENTITY, seal(identity))
         return identity
 
     def write_plan(self, plan: Plan) -> None:
@@ -149,7 +146,7 @@ class Journal:
 
     def write_feeds(self, feeds: tuple[Feed, ...]) -> None:
         """Write down the sources of the query, before it is started."""
-        self.storage.write(layout.FEEDS, sealed(feeds))
+        self.storage.write(layout.FEEDS, seal(feeds))
 
     def forgotten(self) -> dict[str, int]:
         """Return the operators whose state goes with the next epoch, each with the epoch that it was born in."""
@@ -157,7 +154,7 @@ class Journal:
 
     def write_forgotten(self, forgotten: dict[str, int]) -> None:
         """Write down whose state goes with the next epoch: a crash before that must not bring it back."""
-        self.storage.write(layout.FORGOTTEN, sealed(forgotten))
+        self.storage.write(layout.FORGOTTEN, seal(forgotten))
 
     def fit_offsets(self, fit: Callable[[str, str], str]) -> int:
         """Rewrite what Spark reads of its offset log at a start: the newest two entries. Gives the newest epoch.
@@ -187,7 +184,7 @@ class Journal:
 
     def write_published(self, commit: str) -> None:
         """Write down that all sinks have published a commit."""
-        self.storage.write(layout.PUBLISHED, sealed(commit))
+        self.storage.write(layout.PUBLISHED, seal(commit))
 
     def versions(self) -> list[int]:
         """List the plan versions that are kept, in order."""
@@ -212,14 +209,14 @@ class Journal:
 
     def write_modification(self, record: Record) -> None:
         """Write down where a modification stands."""
-        self.storage.write(layout.modification_file(record.number), sealed(record))
+        self.storage.write(layout.modification_file(record.number), seal(record))
 
     def plan(self, version: int) -> Plan:
         """Read a plan version."""
         path = layout.plan_file(version)
         try:
             return planfile.decode(opened(self.storage.read(path)))
-        except (FileNotFoundError, *DAMAGED) as error:
+        except (FileNotFoundError, BrokenSealError, msgspec.MsgspecError) as error:
             raise CheckpointError(
                 f"plan version {version} cannot be read from {self.storage.path(path)}: {error}"
             ) from error
@@ -231,7 +228,7 @@ class Journal:
 
     def write_intent(self, intent: Intent) -> None:
         """Write down what is decided for an epoch, before it runs."""
-        self.storage.write(layout.journal_file(intent.epoch), sealed(intent))
+        self.storage.write(layout.journal_file(intent.epoch), seal(intent))
 
     def commit(self, epoch: int) -> Commit:
         """Read a commit record."""
@@ -248,7 +245,7 @@ class Journal:
 
     def write_commit(self, commit: Commit) -> None:
         """Commit an epoch: one atomic write."""
-        self._create(layout.commit_file(commit.epoch), sealed(commit))
+        self._create(layout.commit_file(commit.epoch), seal(commit))
 
     def offsets(self, epoch: int) -> tuple[str, ...]:
         """Read the source offsets that Spark logged for an epoch."""
@@ -270,39 +267,8 @@ class Journal:
         self.storage.delete(layout.journal_file(epoch))
 
 
-class _Sealed(msgspec.Struct, frozen=True):
-    checksum: str
-    record: msgspec.Raw
-
-
-def sealed(record: Any) -> bytes:
-    """Write a record as JSON with its checksum.
-
-    >>> opened(sealed({"epoch": 7}))
-    b'{"epoch":7}'
-    """
-    return with_seal(msgspec.json.encode(record))
-
-
-def with_seal(text: bytes) -> bytes:
-    """Put a checksum around a record that is JSON already."""
-    return b'{"checksum":"%016x","record":%b}' % (checksum(text), text)
-
-
-def opened(text: bytes) -> bytes:
-    """Return a sealed record as JSON; raise `msgspec.DecodeError` if it is not what was written."""
-    found = msgspec.json.decode(text, type=_Sealed)
-    if found.checksum != f"{checksum(found.record):016x}":
-        raise msgspec.DecodeError("its checksum does not match")
-    return bytes(found.record)
-
-
 def _unsealed(text: bytes, type: type[T], path: str) -> T:
-    return _decoded(text, type, path, opened)
-
-
-def _decoded(text: bytes, type: type[T], path: str, open: Callable[[bytes], bytes] = bytes) -> T:
     try:
-        return msgspec.json.decode(open(text), type=type)
-    except DAMAGED as error:
+        return unseal(text, type)
+    except BrokenSealError as error:
         raise CheckpointError(f"{path} is damaged ({error}); {_WHAT_TO_DO}") from error

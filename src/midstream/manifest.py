@@ -11,11 +11,11 @@ import pyarrow as pa
 from midstream import plan as p
 from midstream.errors import CheckpointError
 from midstream.feeds import Feed
-from midstream.journal import DAMAGED, opened
 from midstream.plan import Plan
 from midstream.regimes import Regime
 from midstream.resolve import Resolved, arrow_schema
 from midstream.saved_files import SavedFile
+from midstream.seals import BrokenSealError, opened
 from midstream.state.portable import PortableAggregate, PortableForm, PortableSessions, PortableWindows
 from midstream.storage import Storage
 
@@ -77,5 +77,5 @@ def read_manifest(source: Storage) -> Manifest:
         return manifest
     except FileNotFoundError as error:
         raise CheckpointError(f"{source.root} is not a savepoint, or was not finished: {where} is missing") from error
-    except DAMAGED as error:
+    except (BrokenSealError, msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise CheckpointError(f"{where} is damaged: {error}") from error

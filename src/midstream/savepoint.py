@@ -28,10 +28,10 @@ from midstream.errors import CheckpointError
 from midstream.journal import (
     Commit,
     OperatorState,
-    with_seal,
 )
 from midstream.manifest import MANIFEST, SAVED, Manifest, form_of
 from midstream.saved_files import SavedFile
+from midstream.seals import with_seal
 from midstream.state.cache import Cache
 from midstream.state.checksum import checksum, checksum_of
 from midstream.state.history import Head

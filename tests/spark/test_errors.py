@@ -19,7 +19,7 @@ import midstream as ms
 from midstream import testing
 from midstream.events import Progress
 from midstream.java import MissingJavaError, require_java
-from midstream.journal import sealed
+from midstream.seals import seal
 from midstream.testing import batches
 from tests.faults import workload
 from tests.slow import slow
@@ -246,7 +246,7 @@ def test_a_checkpoint_of_an_unknown_format_is_refused(spark: SparkSession, tmp_p
     workload.start(spark, root, epochs=1).await_termination()
     identity = tmp_path / "checkpoint" / "midstream.json"
     record = json.loads(identity.read_text())["record"]
-    identity.write_bytes(sealed({**record, "format": 99}))
+    identity.write_bytes(seal({**record, "format": 99}))
     with pytest.raises(ms.CheckpointError, match=r"has format 99, this Midstream reads format 4.*savepoint"):
         workload.start(spark, root)
     identity.write_text(json.dumps({**record, "format": 3}))

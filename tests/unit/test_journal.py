@@ -213,15 +213,15 @@ def test_a_plan_that_cannot_be_read_is_refused_with_its_version_and_file(journal
         journal.plan(4)
 
 
-@pytest.mark.parametrize("format", [0, 1, "2", None])
+@pytest.mark.parametrize("format", [0, 1, "2", 3])
 def test_a_checkpoint_of_an_unknown_format_is_refused(journal: Journal, format: object):
-    shown = {None: "null", "2": '"2"'}.get(format, str(format))  # type: ignore[call-overload]
+    shown = '"2"' if format == "2" else str(format)
     journal.storage.write("midstream.json", f'{{"format": {shown}, "job": "j", "of the future": true}}'.encode())
     with pytest.raises(CheckpointError, match=f"has format {format}, this Midstream reads format {FORMAT}"):
         journal.identity()
 
 
-@pytest.mark.parametrize("text", [b"", b"[1]", b'{"format": 4}', UNSEALED])
+@pytest.mark.parametrize("text", [b"", b"[1]", b'{"format": 4}', b'{"format": null}', UNSEALED])
 def test_a_damaged_identity_is_refused_with_its_file(journal: Journal, text: bytes):
     journal.storage.write("midstream.json", text)
     with pytest.raises(CheckpointError, match=r"midstream\.json is damaged"):

@@ -36,7 +36,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         ),
         (
             "state place ddl per_epoch garbage sinks sources journal storage metrics aggregation retention lease clock "
-            "own_threads arrow_values"
+            "own_threads arrow_values seals"
         ),
         "coordinator modification feeds",
         (

@@ -31,8 +31,8 @@ import msgspec
 import pyarrow as pa
 
 from midstream.errors import MidstreamError, PlanError
+from midstream.seals import BrokenSealError, format_of, seal, unseal
 from midstream.sources.columns import Column
-from midstream.sources.sealed import BrokenSealError, seal, unseal
 from midstream.state.checksum import checksum
 from midstream.storage import Storage
 
@@ -56,10 +56,6 @@ class Spec(msgspec.Struct, frozen=True):
     id: str  # offsets of one spool mean nothing in another
     columns: tuple[Column, ...]
     format: int = FORMAT
-
-
-class _Version(msgspec.Struct, frozen=True):
-    format: int = 1
 
 
 class Mark(msgspec.Struct, frozen=True):
@@ -96,13 +92,13 @@ def read_spec(directory: str) -> Spec:
     try:
         with open(path, "rb") as file:
             content = file.read()
-        found = msgspec.json.decode(content.partition(b"\n")[0], type=_Version).format
-        spec = unseal(content, Spec) if found == FORMAT else None
+        found = format_of(content, unsaid=1)
+        spec = unseal(content, Spec) if found in (None, FORMAT) else None
     except (FileNotFoundError, NotADirectoryError):
         raise PlanError(
             f"{directory} is not a spool: it has no {SPEC}. Make one with `midstream ingest --to {directory}`"
         ) from None
-    except (msgspec.MsgspecError, UnicodeDecodeError, BrokenSealError) as error:
+    except BrokenSealError as error:
         raise PlanError(f"{path} is damaged: {error}. Restore the file, or begin a spool elsewhere") from None
     if spec is None:
         raise PlanError(

@@ -11,9 +11,9 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from midstream.errors import MidstreamError
+from midstream.seals import seal
 from midstream.sources import segments as layout
 from midstream.sources.columns import ddl
-from midstream.sources.sealed import seal
 from midstream.sources.segments import Mark, Spec
 from midstream.storage import Storage
 

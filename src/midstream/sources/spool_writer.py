@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 import pyarrow as pa
 
 from midstream.errors import MidstreamError, PlanError
+from midstream.seals import BrokenSealError, seal, unseal
 from midstream.sources import segments as layout
 from midstream.sources.columns import Column, arrow_schema, ddl
-from midstream.sources.sealed import BrokenSealError, seal, unseal
 from midstream.sources.segments import Mark, Segment, Spec
 from midstream.state.checksum import checksum
 from midstream.storage import Storage
