@@ -49,9 +49,14 @@ class Shot:
             self._kill()
 
     def _kill(self) -> None:
-        say(shot=self.process, point=self.point)
-        with contextlib.suppress(ProcessLookupError):
+        if self.process == os.getpid():
+            say(shot=self.process, point=self.point)  # nobody can say so afterwards
+        try:
             os.kill(self.process, signal.SIGKILL)
+        except ProcessLookupError:
+            say(missed=self.process, point=self.point)  # it had ended by itself: that is no kill
+        else:
+            say(shot=self.process, point=self.point)
 
 
 def name_of(event: Event) -> str:

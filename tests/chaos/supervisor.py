@@ -255,6 +255,7 @@ class Supervisor:
         if "epoch" in told:
             self.epoch = told["epoch"]
             self.tally.counts["epochs"] += 1
+        self.tally.counts["shots missed"] += "missed" in told
         if "shot" in told:
             self._shoot(told["shot"], self._shots[told["shot"]])
         for one in told.get("modifications", []):
