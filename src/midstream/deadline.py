@@ -30,7 +30,7 @@ class Limit:
         self._why = f"after {seconds:g} seconds: it may hang"
         self._grace = _GRACE_SECONDS
         self._over, self._done = threading.Event(), threading.Event()
-        self._thread = 0
+        self._thread, self._ending = 0, threading.Lock()
 
     def give_up(self, why: str) -> None:
         """End the block now."""
@@ -43,7 +43,8 @@ class Limit:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        self._done.set()
+        with self._ending:
+            self._done.set()
         self._over.set()
         if isinstance(error, Exception) and self.passed.is_set():
             raise DeadlineError(f"{self._what} was given up {self._why}") from error
@@ -54,5 +55,9 @@ class Limit:
             return
         self.passed.set()
         self._cancel()
-        if not self._done.wait(self._grace):  # it does not wait for Spark: break its Python
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._thread), ctypes.py_object(DeadlineError))
+        if self._done.wait(self._grace):
+            return
+        with self._ending:  # a block that has just ended must not be hit behind its end
+            if not self._done.is_set():  # it does not wait for Spark: break its Python
+                broken = ctypes.py_object(DeadlineError)
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._thread), broken)

@@ -6,6 +6,7 @@ The engine is called once per micro-batch. What it promises is written in docs/p
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -104,7 +105,7 @@ class Engine:
         for left in (layout.SHADOW, layout.REHEARSAL):
             self.journal.storage.delete(left)
         if self.last is not None:
-            self._publication.check(self._plan_of(self.last), self.job, self.last)
+            self._publication.check(self.resolved.plan, self.job, self.last)
             self._publish(self.last)
             self.housekeeping.discard(layout.SPOOL, self.last.epoch)
 
@@ -128,8 +129,8 @@ class Engine:
                 self.recent.append(self.journal.commit(epoch))
         self.recent.append(self.last)
         for id, keyed in self.resolved.keyed.items():
-            if id in self.last.operators:
-                check_layout(id, self.last.operators[id].layouts, keyed)
+            if id in self.states:
+                check_layout(id, self.states[id].layouts, keyed)
 
     def adopt(self, version: int | None = None) -> None:
         """Let an epoch that was begun but not committed run under the plan of this start: nobody has seen its rows.
@@ -205,12 +206,23 @@ class Engine:
         times: dict[str, float] = {}
         before = self.last.offsets if self.last is not None else ()
         known = self.last.operators if self.last is not None else {}
-        self.forgetting = frozenset(known.keys() - self.states.keys() - self.resolved.keyed.keys())  # one may be back
+        self.forgetting = frozenset(known.keys() - self.states.keys())
         intent, outcome = self._run_under(batch, intent, final, times)
         resolved = self.plan_of(intent.version)
-        commit = next_record(self.last, intent, offsets, outcome, resolved, self.groups, self.forgetting, final=final)
+        commit = next_record(
+            self.last,
+            intent,
+            offsets,
+            outcome,
+            resolved,
+            self.groups,
+            self.forgetting,
+            self._publication.lost,
+            final=final,
+        )
         self.guard()
         self._timed(times, Step.COMMIT, intent.epoch, lambda: self.journal.write_commit(commit))
+        self._publication.lost.clear()
         self.last = commit
         self.recent.append(commit)
         self.batches.append(batch)
@@ -267,10 +279,13 @@ class Engine:
 
     def forget(self, id: str, born: int) -> None:
         """Let the state of a removed operator go with the next epoch, also if the driver is killed before it."""
-        if self.armed is not None and id in self.armed.resolved.keyed:
-            raise PlanError(f"a modification that is about to be applied brings {id!r} back; wait for it first")
-        self.forgotten = {**self.forgotten, id: born}
-        self.journal.write_forgotten(self.forgotten)
+        with contextlib.nullcontext() if self.threads.has_this else self.lock:  # between two epochs
+            if self.armed is not None and id in self.armed.resolved.keyed:
+                raise PlanError(f"a modification that is about to be applied brings {id!r} back; wait for it first")
+            if id in self.resolved.keyed or self.states.get(id) is None:
+                raise PlanError(f"operator {id!r} was brought back, or is forgotten, in the meantime")
+            self.forgotten = {**self.forgotten, id: born}
+            self.journal.write_forgotten(self.forgotten)
 
     def _forget(self) -> None:
         """Let go of what the commit has left out."""

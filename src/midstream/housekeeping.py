@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from midstream import storage as layout
 from midstream.errors import CheckpointError
@@ -60,8 +60,15 @@ class Housekeeping:
         """
         if self._storage.is_local:
             self._storage.delete(path)
-        else:
-            self._doomed.appendleft((epoch + 1, path))
+        else:  # what is there now, file by file: the epoch after it may write into the same directories
+            self._doomed.extendleft((epoch + 1, file) for file in self._files(path))
+
+    def _files(self, path: str) -> Iterator[str]:
+        names = self._storage.list(path)
+        for name in names:
+            yield from self._files(f"{path}/{name}")
+        if not names:
+            yield path
 
     def drop_logs(self, homes: Iterable[str], epoch: int) -> None:
         """Delete the change logs of an epoch that is run again; where there is no lease a start does it.

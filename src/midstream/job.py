@@ -177,6 +177,8 @@ class Job:
             self._engine.threads.refuse("forget()")
             self._query.forget(id)
         elif id in states:
+            if not self.is_active:
+                raise JobError(f"the job has ended; start it again to let it forget operator {id!r}")
             self._engine.forget(id, states[id].born)
         else:
             raise PlanError(f"there is no removed operator or source {id!r} to forget")

@@ -122,6 +122,8 @@ class Modifications:
         """Take a modification back that has not been applied, wherever it stands."""
         self.engine.threads.refuse("cancel()")
         with self._wake:
+            if self._closed:
+                raise JobError(f"modification {one.number} cannot be cancelled: {self._closed}")
             if one in self._queue:
                 self._queue.remove(one)
                 one._move(m.Cancelled())
@@ -186,7 +188,7 @@ class Modifications:
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(_PATIENCE)  # code that hangs in a call which nobody can end is left behind
         for one in self.known:
-            if not one.phase.is_final and one.phase not in (Phase.ARMED, Phase.MOVING):
+            if not one.phase.is_final and one.phase not in (Phase.ARMED, Phase.APPLIED, Phase.MOVING):
                 one._move(m.Abandoned(f"{why} before it was applied; submit it again"))
             one._release(f"{why}; it is applied when the job is started again")
 
@@ -220,11 +222,11 @@ class Modifications:
         except Exception as error:  # whatever is wrong with new code is the modification's fault, never the job's
             is_lost = has_lost_spark(self.engine.spark)
             is_over = is_lost or self.engine.stopping.is_set() or self.query.has_ended
-            if one._is_cancelled:
+            if one._is_cancelled and not one.phase.is_final:
                 one._move(m.Cancelled())
             elif one.phase is Phase.ARMED and not is_over:  # else it is applied after a restart
                 one._move(m.Broken(str(explained(error))))
-            elif one.phase is not Phase.ARMED and not self._closed:
+            elif not one.phase.is_final and one.phase is not Phase.ARMED and not self._closed:
                 gone = m.Abandoned("Spark ended before it was applied; submit it again")
                 one._move(gone if is_lost else m.Refused(str(explained(error))))
             return

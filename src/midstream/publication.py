@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
@@ -36,6 +36,7 @@ class Publication:
     accept_lost: bool  # go on without rows that are gone before they were published
     stopping: threading.Event
     listener: Callable[[Event], None]
+    lost: set[str] = field(default_factory=set)  # sinks of which the next record forgets what was given to them
 
     def check(self, plan: Plan, job: str, last: Commit) -> None:
         """Refuse to go on where a sink does not have what was published to it."""
@@ -52,6 +53,8 @@ class Publication:
                     f"sink {sink!r} has lost rows: {verdict.reason}. Bring them back from a copy, or start with "
                     "on_lost_output='accept' to go on without them"
                 )
+            if isinstance(verdict, Behind):
+                self.lost.add(sink)
 
     def __call__(self, commit: Commit, plan: Plan) -> None:
         """Publish an epoch to all sinks; one that is published already is left alone.
@@ -74,7 +77,7 @@ class Publication:
 
     def _publish(self, sink: Sink, staged: Staged) -> None:
         pause = _FIRST_PAUSE
-        for attempt in range(1, self.tries + 1):
+        for attempt in range(1, max(self.tries, 2) + 1):
             try:
                 sink.publish(staged, self.spark)
                 return
@@ -86,44 +89,53 @@ class Publication:
                 _log.warning("the job goes on without rows that are lost: %s", error)
                 if attempt > 1:  # what was staged is gone; else it was only what the sink had before
                     return
+                continue
             except Exception as error:
-                if attempt == self.tries or self.stopping.is_set():
+                if attempt >= self.tries or self.stopping.is_set():
                     raise
                 self.listener(Republish(staged.epoch, staged.sink, attempt, str(error)))
             self.stopping.wait(pause)
             pause *= 2
 
 
-def delivered(last: Commit | None, plan: Plan) -> dict[str, Delivered]:
-    """Say what each sink of a plan has been given for sure when the epoch after a commit is committed."""
+def delivered(last: Commit | None, targets: Mapping[str, str]) -> dict[str, Delivered]:
+    """Say what each sink has been given for sure when the epoch after a commit is committed.
+
+    Args:
+        last: the commit.
+        targets: sink -> a digest of its configuration, of the plan that follows: of another target nothing is known.
+    """
     if last is None:
         return {}
-    targets = {sink.id: target_of(sink.describe) for sink in plan.of(p.Sink)}
     given = {id: each for id, each in last.delivered.items() if targets.get(id) == each.target}
     for staged in last.sinks:
-        if staged.files and staged.sink in targets:
-            given[staged.sink] = Delivered(last.epoch, last.id, targets[staged.sink])
+        if staged.files and targets.get(staged.sink) == staged.target:
+            given[staged.sink] = Delivered(last.epoch, last.id, staged.target)
     return given
 
 
-def target_of(describe: str) -> str:
-    """Return a short digest of a sink's configuration."""
-    return sha256(describe.encode()).hexdigest()[:8]
+def targets_of(plan: Plan) -> dict[str, str]:
+    """Return a short digest of the configuration of every sink."""
+    return {sink.id: sha256(sink.describe.encode()).hexdigest()[:8] for sink in plan.of(p.Sink)}
 
 
 def verdicts(plan: Plan, job: str, last: Commit, journal: Journal) -> Mapping[str, Verdict]:
-    """Ask every sink that remembers what it has, and compare it with the records."""
+    """Ask every sink of a plan that remembers what it has, and compare it with the records.
+
+    A sink of the newest commit that the plan does not have, or has with another target, is not asked.
+    """
     found: dict[str, Verdict] = {}
     ids = {epoch: journal.commit(epoch).id for epoch in journal.epochs()}
-    has_rows = {staged.sink for staged in last.sinks if staged.files}
+    targets = targets_of(plan)
     for operator in plan.of(p.Sink):
         sink = code.load(operator.code)
         if not sink.remembers:
             found[operator.id] = Agrees()
             continue
+        target = targets[operator.id]
         before = last.delivered.get(operator.id)
-        if before is not None and before.target != target_of(operator.describe):
-            before = None
-        now = Delivered(last.epoch, last.id) if operator.id in has_rows else None
-        found[operator.id] = judged(sink.published(operator.id, job), before, now, last.epoch, ids)
+        has_rows = any(s.files and s.sink == operator.id and s.target == target for s in last.sinks)
+        now = Delivered(last.epoch, last.id) if has_rows else None
+        known = before if before is not None and before.target == target else None
+        found[operator.id] = judged(sink.published(operator.id, job), known, now, last.epoch, ids)
     return found

@@ -55,6 +55,7 @@ class Query:
         self.has_ended = False  # for good
         self._engine, self._frames = engine, frames  # frames: of the script
         self._shape: Shape | None = None
+        self._broken: Exception | None = None  # why there is no query any more
         self._fallback: Plan | None = None  # whose query is started again if the new one cannot run
         self._changing = threading.RLock()
 
@@ -92,7 +93,11 @@ class Query:
             feeds, frames = self._made(plan)  # before anything is touched
             self._pause()
             self._fallback = self._engine.resolved.plan
-            self._start(plan, feeds, frames, arm)
+            try:
+                self._start(plan, feeds, frames, arm)
+            except Exception as error:  # there is no query any more: that ends the job, and not without a word
+                self._broken = error
+                raise
 
     def settled(self) -> None:
         """Go on with this query, whatever happens: an epoch was committed with it."""
@@ -107,8 +112,12 @@ class Query:
                 msgspec.structs.replace(feed, forgotten=True, code=None) if feed.id == id else feed
                 for feed in engine.feeds
             )
-            engine.journal.write_feeds(engine.feeds)
-            self.start(engine.resolved.plan)
+            try:
+                engine.journal.write_feeds(engine.feeds)
+                self.start(engine.resolved.plan)
+            except Exception as error:
+                self._broken = error
+                raise
 
     def stop(self) -> None:
         """Let the epoch at hand finish, then stop for good."""
@@ -143,6 +152,7 @@ class Query:
                         self.start(self._engine.resolved.plan)
                         continue
                 self.has_ended = True
+                failure = failure or self._broken
                 if failure is not None:
                     raise failure
                 return

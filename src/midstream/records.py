@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Collection
 from dataclasses import replace
 
 import msgspec
@@ -10,7 +11,7 @@ import msgspec
 from midstream import plan as p
 from midstream.attempt import Outcome
 from midstream.journal import NEVER, Commit, Intent, LogRef, OperatorState, SnapshotRef
-from midstream.publication import delivered
+from midstream.publication import delivered, targets_of
 from midstream.regimes import without_past
 from midstream.resolve import Keyed, Resolved
 from midstream.state.backlog import left_over
@@ -26,12 +27,14 @@ def next_record(
     resolved: Resolved,
     groups: int,
     forgotten: frozenset[str] = frozenset(),
+    lost: Collection[str] = (),
     *,
     final: bool,
 ) -> Commit:
     """Write the record of an epoch; state of operators that the plan no longer has is kept unless it is forgotten."""
     id = f"{secrets.randbits(63):016x}"  # a positive number everywhere
     before = last.operators if last is not None else {}
+    targets = targets_of(resolved.plan)
     operators = {
         name: msgspec.structs.replace(state, logs=()) for name, state in before.items() if name not in forgotten
     }
@@ -51,8 +54,8 @@ def next_record(
         clock=intent.clock,
         offsets=offsets,
         operators=operators,
-        sinks=tuple(replace(staged, commit=id) for staged in outcome.staged),
-        delivered=delivered(last, resolved.plan),
+        sinks=tuple(replace(staged, commit=id, target=targets[staged.sink]) for staged in outcome.staged),
+        delivered={sink: each for sink, each in delivered(last, targets).items() if sink not in lost},
         event_times=times,
         seen={
             watermark.id: intent.clock

@@ -194,6 +194,7 @@ class Shadow:
             for directory in (layout.COMMITS, layout.STATE):
                 engine.journal.storage.link(directory, self._storage)
             Journal(self._storage).write_commit(msgspec.structs.replace(last, sinks=()))
+            Journal(self._storage).write_forgotten(engine.forgotten)
 
     def _end(self) -> None:
         if self._engine.follower is self:

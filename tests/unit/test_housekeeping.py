@@ -203,14 +203,19 @@ def test_where_there_is_no_lease_a_start_deletes_nothing_before_its_first_commit
     pending = log.write(history.storage, log_directory(HOME, 2, "other"), Report(operator="sums", slot=0))
     orphan = history.cache().snapshot(0)
     assert orphan is not None
-    paths = (pending, orphan[1].path, "spool/out")
-    history.storage.write(f"{paths[2]}/000000000002/other/rows", b"")
+    paths = (pending, orphan[1].path, "spool/out/000000000002/other/rows")
+    history.storage.write(paths[2], b"")
+    born_now = f"{log_directory(home_of('new', 2), 2, 'other')}/x.arrow"
+    history.storage.write(born_now, b"of a run that died")
     history.restart()
+    again = f"{log_directory(home_of('new', 2), 2, 'again')}/x.arrow"
+    history.storage.write(again, b"of the same epoch, run again, in the same directory")
     history.housekeeping.discard("spool", 1)
     history.housekeeping.drop_logs([HOME], 2)
     assert [history.storage.exists(path) for path in paths] == [True, True, True]
     history.run({0: {A: b"2"}})
     assert [history.storage.exists(path) for path in paths] == [False, False, False]
+    assert [history.storage.exists(path) for path in (born_now, again)] == [False, True]
     history.check_every_kept_epoch()
 
 

@@ -48,6 +48,7 @@ class Staged:
     location: str  # directory: local path or URI
     files: tuple[str, ...]  # relative to `location`, only those with rows; empty: an epoch without rows
     commit: str = ""  # the id of the commit record, once there is one: 16 hexadecimal digits
+    target: str = ""  # a digest of the sink's configuration, as the commit record has it
 
 
 class Sink(ABC):

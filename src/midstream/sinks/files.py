@@ -79,7 +79,7 @@ class Files(Sink):
 
     def open(self, spark: SparkSession, sink: str, job: str) -> None:
         """Take possession of the directory; refuse one of another job or sink, or with files of others."""
-        owner = {"job": job, "sink": sink}
+        owner, self._newest = {"job": job, "sink": sink}, None
         filesystem, path = directories.resolve(self._path)
         marker = f"{path}/{_HIDDEN}/owner.json"
         try:
@@ -97,7 +97,9 @@ class Files(Sink):
             draft = f"{marker}.{uuid.uuid4().hex}"
             with filesystem.open_output_stream(draft) as out:
                 out.write(json.dumps(owner).encode())
+            directories.make_durable(f"{path}/{_HIDDEN}", [os.path.basename(draft)])  # an empty one would be nobody's
             filesystem.move(draft, marker)
+            directories.make_durable(f"{path}/{_HIDDEN}", ())
         except (OSError, ValueError) as error:
             raise SinkError(
                 f"sink {sink!r} cannot write to {self._path}: {error}. Check the path and the rights there"
@@ -155,10 +157,15 @@ class Files(Sink):
         are, so the newer of both counts.
         """
         filesystem, path = directories.resolve(self._path)
-        found = filesystem.get_file_info(pafs.FileSelector(path, allow_not_found=True))
+        try:
+            found = filesystem.get_file_info(pafs.FileSelector(path, allow_not_found=True))
+            note = self._note()
+        except OSError as error:
+            raise SinkError(
+                f"sink {sink!r}: {self._path} cannot be read: {error}. Check the path and the rights"
+            ) from error
         numbers = [info.base_name.removeprefix("epoch=") for info in found if info.base_name.startswith("epoch=")]
         there = [Delivered(int(number), "") for number in numbers if number.isdigit()]
-        note = self._note()
         self._newest = max([*there, *([note] if note is not None else [])], key=lambda each: each.epoch, default=None)
         if note is not None and self._newest is not None and note.epoch == self._newest.epoch:
             self._newest = note

@@ -86,7 +86,8 @@ class Postgres(SpooledSink):
                     "CREATE TABLE IF NOT EXISTS {epochs} "
                     "(job text, sink text, epoch bigint NOT NULL, commit text, PRIMARY KEY (job, sink))",
                 )
-            self._execute(connection, "ALTER TABLE {epochs} ADD COLUMN IF NOT EXISTS commit text")
+            elif ("commit",) not in _columns(connection, self._epochs):  # made by an older version
+                self._execute(connection, "ALTER TABLE {epochs} ADD COLUMN commit text")
 
     def prepare(self, df: DataFrame, staging: Staging) -> DataFrame:
         """Shape the rows for COPY, and refuse those that do not fit the table."""
