@@ -89,9 +89,7 @@ def test_available_now_after_every_takes_all_rows_and_keeps_to_the_limits(
     assert job._engine.last is not None
     assert job._engine.last.final is end_of_input
     files = [len(os.listdir(directory)) for directory in (tmp_path / "out").glob("epoch=*")]
-    assert len(files) > epochs // 2, (
-        "one file of input an epoch, as the source says, but where queries follow each other"
-    )
+    assert len(files) > epochs // 2, "one file of input an epoch, but where a query follows another"
 
 
 def test_input_that_goes_on_is_not_declared_ended(spark: SparkSession, tmp_path: Path) -> None:
