@@ -97,9 +97,10 @@ class Files(Sink):
             draft = f"{marker}.{uuid.uuid4().hex}"
             with filesystem.open_output_stream(draft) as out:
                 out.write(json.dumps(owner).encode())
-            directories.make_durable(f"{path}/{_HIDDEN}", [os.path.basename(draft)])  # an empty one would be nobody's
+            hidden = directories.join(self._path, _HIDDEN)
+            directories.make_durable(hidden, [os.path.basename(draft)])  # one that is empty would be nobody's
             filesystem.move(draft, marker)
-            directories.make_durable(f"{path}/{_HIDDEN}", ())
+            directories.make_durable(hidden, ())
         except (OSError, ValueError) as error:
             raise SinkError(
                 f"sink {sink!r} cannot write to {self._path}: {error}. Check the path and the rights there"
@@ -130,7 +131,8 @@ class Files(Sink):
         try:
             if self._is_published(staged):
                 return
-            there = set(directories.list_files(target))
+            location = directories.join(self._path, f"epoch={staged.epoch}")
+            there = set(directories.list_files(location))
             if not isinstance(filesystem, pafs.LocalFileSystem | pafs.HadoopFileSystem):
                 if there <= set(staged.files):  # else it is of another history; a part of it may be copied
                     directories.refuse_lost(staged.location, staged.files, staged.sink, staged.epoch)
@@ -139,7 +141,7 @@ class Files(Sink):
             elif not there:
                 directories.refuse_lost(staged.location, staged.files, staged.sink, staged.epoch)
                 filesystem.move(directories.resolve(staged.location)[1], target)
-                directories.make_durable(target, ())
+                directories.make_durable(location, ())
                 there = set(staged.files)
             if there != set(staged.files):  # a publication that was cut off has left just these, by their names
                 refuse_other_history(staged.sink, self._path, Delivered(staged.epoch, "another run"), staged)
