@@ -39,9 +39,8 @@ test: $(DEV)  ## set up and run the test suite and the examples in the docstring
 	@$(BIN)/pytest -n $(JOBS) tests/unit && $(BIN)/pytest --doctest-modules src/midstream
 	@$(WITH_QUICK_JAVA) $(BIN)/pytest -n $(JOBS) --dist worksteal -m "not slow and not long" --ignore=tests/unit
 
-test-ci: $(DEV)  ## the slower proofs, which CI runs after the tests: drivers killed while they modify, checkpoints on S3, chaos
+test-ci: $(DEV)  ## the slower proofs, which CI runs after the tests: drivers killed while they modify, chaos
 	@$(WITH_QUICK_JAVA) $(BIN)/pytest -n 2 --dist worksteal -m slow tests/faults
-	@$(WITH_QUICK_JAVA) $(BIN)/pytest tests/s3
 	@$(MAKE) chaos SEED=500 ACTS=8
 
 test-all: check $(DEV)  ## the checks and every test, the slow ones too, and last those of test-long
