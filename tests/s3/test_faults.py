@@ -91,8 +91,11 @@ def test_objects_that_are_missing_or_damaged_are_named_and_can_be_brought_back(
 ) -> None:
     workload.start(spark, root, epochs=2).await_termination()
     checkpoint = Storage.at(f"{workload.durable(root)}/checkpoint")
-    (run,) = checkpoint.list("state/sums/log/000000000001")
-    log = f"state/sums/log/000000000001/{run}/" + checkpoint.list(f"state/sums/log/000000000001/{run}")[0]
+    (run,) = checkpoint.list("state/sums/000000000000/log/000000000001")
+    log = (
+        f"state/sums/000000000000/log/000000000001/{run}/"
+        + checkpoint.list(f"state/sums/000000000000/log/000000000001/{run}")[0]
+    )
     named = checkpoint.root.replace("s3:", "s3a?:")  # as Spark and as we spell it
     for path in (log, "commits/000000000001.json", "plans/v000001.json", "midstream.json", "spark/offsets/1"):
         otherwise = "STREAM_FAILED" if path.startswith("spark") else f"{named}$"  # it does not always name its file
