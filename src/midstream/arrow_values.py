@@ -25,10 +25,12 @@ def python_values(column: pa.Array) -> list[Any]:
     wanted = _in_utc(column.type)
     if wanted != column.type:
         column = column.cast(wanted)
+    values: list[Any]
     try:
-        return list(column.to_pylist())
+        values = column.to_pylist()
     except (ValueError, OverflowError):  # a year that Python does not have
-        return list(_clamped(column).to_pylist())
+        values = _clamped(column).to_pylist()
+    return values
 
 
 def _in_utc(type: pa.DataType) -> pa.DataType:

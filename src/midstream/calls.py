@@ -143,8 +143,9 @@ class Output:
         return [self._batch(self._rows[at : at + _CHUNK]) for at in range(0, len(self._rows), _CHUNK)]
 
     def _batch(self, rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
-        for row in rows:
-            self._check_width(row)
+        if {*map(type, rows)} != {tuple} or {*map(len, rows)} != {self._width}:  # all at once, as they are mostly
+            for row in rows:
+                self._check_width(row)
         arrays = [self._array(i, [row[i] for row in rows]) for i in range(len(self._schema))]
         return pa.record_batch(arrays, schema=self._schema)
 

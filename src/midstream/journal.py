@@ -115,6 +115,8 @@ class Journal:
     def identity(self) -> Identity | None:
         """Read what the checkpoint is, `None` if it is new; refuse one of an unknown format."""
         if not self.storage.exists(layout.IDENTITY):
+            if self.storage.exists(layout.RESTORING):
+                return None
             if self.storage.list(layout.COMMITS) or self.storage.list(layout.SPARK):
                 raise CheckpointError(
                     f"{self.storage.root} has files of a job but no {layout.IDENTITY}: it is damaged, or it is a plain "
@@ -135,6 +137,17 @@ class Journal:
         identity = Identity(format=FORMAT, job=job, groups=groups)
         self._create(layout.IDENTITY, seal(identity))
         return identity
+
+    def is_half_restored(self) -> bool:
+        """Whether a start from a savepoint has ended before the checkpoint was whole."""
+        return self.storage.exists(layout.RESTORING) and not self.storage.exists(layout.IDENTITY)
+
+    def begin_restoring(self) -> None:
+        """Write down that what follows counts only once the identity is written; delete what an earlier try left."""
+        if self.is_half_restored():
+            for leftover in (layout.COMMITS, layout.SPARK, layout.PLANS, layout.JOURNAL, layout.STATE, layout.SPOOL):
+                self.storage.delete(leftover)
+        self.storage.write(layout.RESTORING, b"{}")
 
     def write_plan(self, plan: Plan) -> None:
         """Keep a plan version."""
@@ -200,6 +213,8 @@ class Journal:
         not_applied = {record.version for record in self.modifications() if record.phase not in applied}
         not_applied.discard(last.version if last is not None else 0)  # it was, and nobody could write that down
         versions = [version for version in self.versions() if version not in not_applied]
+        if not versions and last is not None:
+            raise CheckpointError(f"the plans are missing in {self.storage.path(layout.PLANS)}; {_WHAT_TO_DO}")
         return self.plan(versions[-1]) if versions else None
 
     def modifications(self) -> list[Record]:

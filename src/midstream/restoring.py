@@ -58,8 +58,8 @@ def restore_savepoint(
             f"the savepoint {source.root} has offsets of the sources {', '.join(saved)}; the flow has "
             f"{', '.join(flow.sources)}. Start it with the same sources; others may come besides"
         )
-    for leftover in (layout.COMMITS, layout.SPARK, layout.PLANS, layout.JOURNAL, "state", "spool"):
-        target.delete(leftover)  # of an earlier try: a checkpoint counts once its identity is written
+    journal = Journal(target)
+    journal.begin_restoring()
     identity = Identity(format=FORMAT, job=os.urandom(16).hex(), groups=groups or manifest.groups or DEFAULT_GROUPS)
     commit_id = os.urandom(8).hex()
     version = Version(identity.job, manifest.epoch, commit_id)
@@ -72,7 +72,7 @@ def restore_savepoint(
                 spark, resolved, operator, manifest, source, target, version, identity.groups
             )
     copy_offsets(source, target, manifest.epoch)
-    journal = Journal(target)
+    journal.write_plan(flow.plan())
     journal.write_feeds(manifest.feeds)
     journal.write_commit(
         Commit(
@@ -86,7 +86,9 @@ def restore_savepoint(
             event_times=manifest.event_times,
         )
     )
-    return journal.create(identity.job, identity.groups)
+    journal.create(identity.job, identity.groups)
+    target.delete(layout.RESTORING)
+    return identity
 
 
 def _load(

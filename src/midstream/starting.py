@@ -133,6 +133,11 @@ def start(
                     f"{storage.root} holds a job already; start from the savepoint {savepoint} with a new checkpoint"
                 )
             identity = restore_savepoint(spark, Storage.at(savepoint), storage, flow, groups)
+        if journal.is_half_restored():
+            raise CheckpointError(
+                f"a start from a savepoint ended before all of it was in {storage.root}; start from that savepoint "
+                "again, with this checkpoint or another one"
+            )
         if identity is None:
             identity = journal.create(uuid.uuid4().hex, groups or DEFAULT_GROUPS)
         if groups not in (None, identity.groups):

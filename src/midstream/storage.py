@@ -263,6 +263,7 @@ JOURNAL = "journal"
 COMMITS = "commits"
 SPOOL = "spool"
 FEEDS = "feeds.json"
+RESTORING = "restoring.json"  # while a savepoint is made a checkpoint of: there is no identity yet
 FORGOTTEN = "forgotten.json"
 PUBLISHED = "published.json"
 MODIFICATIONS = "modifications"

@@ -228,3 +228,20 @@ def test_a_broken_connection_string_is_not_repeated() -> None:
 def test_what_cannot_work_is_refused_at_once(arguments: dict[str, Any]) -> None:
     with pytest.raises(SinkError, match="must be"):
         sinks.postgres("dbname=d", **arguments)
+
+
+def test_the_table_of_epochs_is_altered_by_its_owner_only_and_once(
+    start: Start, spark: SparkSession, postgres: str, psql: Psql, table: str
+) -> None:
+    """A table that an older version made lacks the commit; whoever only writes may not add it, and need not."""
+    schema, role = f"s{uuid.uuid4().hex[:8]}", f"r{uuid.uuid4().hex[:8]}"
+    psql(f"CREATE SCHEMA {schema}")
+    psql(f"CREATE TABLE {schema}.midstream_epochs (job text, sink text, epoch bigint NOT NULL, PRIMARY KEY (job, sink))")
+    psql(f"CREATE TABLE {schema}.{table} (a bigint)")
+    sinks.postgres(postgres, table=f"{schema}.{table}").open(spark, "out", "job")
+    columns = psql(f"SELECT column_name FROM information_schema.columns WHERE table_schema = '{schema}'")
+    assert ("commit",) in columns
+    psql(f"CREATE ROLE {role} LOGIN")
+    psql(f"GRANT USAGE ON SCHEMA {schema} TO {role}; GRANT ALL ON ALL TABLES IN SCHEMA {schema} TO {role}")
+    address = psycopg.conninfo.make_conninfo(postgres, user=role)
+    sinks.postgres(address, table=f"{schema}.{table}").open(spark, "out", "job")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import midstream as ms
-from midstream import events, testing
+from midstream import events, restoring, testing
 from midstream.manifest import read_manifest
 from midstream.storage import Storage
 from tests.faults import workload
@@ -141,3 +142,40 @@ def test_a_savepoint_of_the_older_format_is_read_with_a_warning(
         f"{root}/again/checkpoint", savepoint=saved, trigger=ms.available_now(), cache=f"{root}/again/cache"
     ).await_termination()
     assert "is of an older format that names no files: it is not verified" in caplog.text
+
+
+@pytest.mark.parametrize("ends_at", ["copy_offsets", "Commit"])
+def test_a_start_from_a_savepoint_that_was_interrupted_is_begun_again_in_the_same_directory(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends_at: str
+) -> None:
+    root = str(tmp_path)
+    job = workload.start(spark, root, epochs=2)
+    job.await_termination()
+    saved = job.savepoint(f"{root}/saved")
+    flow = workload.flow(spark, f"{root}/again", input=f"{root}/input")
+    place = {"trigger": ms.available_now(), "cache": f"{root}/again/cache"}
+
+    def interrupted(*given: object, **named: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(restoring, ends_at, interrupted)
+        flow.start(f"{root}/again/checkpoint", savepoint=saved, **place)
+    assert list(Path(root, "again", "checkpoint", "state").rglob("*.mdb")), "the state was there already"
+    with pytest.raises(ms.CheckpointError, match="a start from a savepoint ended before all of it"):
+        flow.start(f"{root}/again/checkpoint", **place)
+    job = flow.start(f"{root}/again/checkpoint", savepoint=saved, **place)
+    job.await_termination()
+    assert not Path(root, "again", "checkpoint", "restoring.json").exists()
+    with pytest.raises(ms.CheckpointError, match="holds a job already"):
+        flow.start(f"{root}/again/checkpoint", savepoint=saved, **place)
+
+
+def test_a_checkpoint_whose_plans_are_gone_does_not_take_the_flow_of_the_script_instead(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    root = str(tmp_path)
+    workload.start(spark, root, epochs=1).await_termination()
+    shutil.rmtree(f"{root}/checkpoint/plans")
+    with pytest.raises(ms.CheckpointError, match="the plans are missing"):
+        workload.start(spark, root, epochs=2)
