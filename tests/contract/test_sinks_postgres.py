@@ -236,7 +236,7 @@ def test_the_table_of_epochs_is_altered_by_its_owner_only_and_once(
     """A table that an older version made lacks the commit; whoever only writes may not add it, and need not."""
     schema, role = f"s{uuid.uuid4().hex[:8]}", f"r{uuid.uuid4().hex[:8]}"
     psql(f"CREATE SCHEMA {schema}")
-    psql(f"CREATE TABLE {schema}.midstream_epochs (job text, sink text, epoch bigint NOT NULL, PRIMARY KEY (job, sink))")
+    psql(f"CREATE TABLE {schema}.midstream_epochs (job text, sink text, epoch bigint, PRIMARY KEY (job, sink))")
     psql(f"CREATE TABLE {schema}.{table} (a bigint)")
     sinks.postgres(postgres, table=f"{schema}.{table}").open(spark, "out", "job")
     columns = psql(f"SELECT column_name FROM information_schema.columns WHERE table_schema = '{schema}'")
