@@ -24,7 +24,7 @@ from midstream.sinks.base import Staged
 from midstream.state.backlog import Deferred
 from midstream.storage import Storage
 
-FORMAT = 4
+FORMAT = 5
 T = TypeVar("T")
 NEVER = -1  # the epoch of a change that there was not
 _WHAT_TO_DO = "restore it from a copy of the checkpoint, or start from a savepoint"

@@ -23,6 +23,7 @@ from cloudpickle import cloudpickle as internals
 
 from midstream import codetext
 from midstream.ownership import CARRIERS, is_by_name, is_of_driver, is_udf, is_users, reduction, udf_of
+from midstream.stored_names import named, stored_name
 
 Used = Mapping[int, set[str]]  # id of a module -> the attributes of it that code uses
 
@@ -89,6 +90,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             return reduction(obj)
         if is_of_driver(obj):
             raise pickle.PicklingError(f"a {type(obj).__name__} of Spark lives in the driver only")
+        if isinstance(obj, (type, types.FunctionType)) and (name := stored_name(obj)) is not None:
+            return named, (name,)
         reduced = super().reducer_override(obj)
         if isinstance(reduced, tuple):
             return _untracked(obj, reduced) if isinstance(obj, type) else _with_all_globals(obj, reduced)

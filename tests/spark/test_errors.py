@@ -247,10 +247,10 @@ def test_a_checkpoint_of_an_unknown_format_is_refused(spark: SparkSession, tmp_p
     identity = tmp_path / "checkpoint" / "midstream.json"
     record = json.loads(identity.read_text())["record"]
     identity.write_bytes(seal({**record, "format": 99}))
-    with pytest.raises(ms.CheckpointError, match=r"has format 99, this Midstream reads format 4.*savepoint"):
+    with pytest.raises(ms.CheckpointError, match=r"has format 99, this Midstream reads format 5.*savepoint"):
         workload.start(spark, root)
     identity.write_text(json.dumps({**record, "format": 3}))
-    with pytest.raises(ms.CheckpointError, match=r"has format 3, this Midstream reads format 4.*savepoint"):
+    with pytest.raises(ms.CheckpointError, match=r"has format 3, this Midstream reads format 5.*savepoint"):
         workload.start(spark, root)
 
 

@@ -63,7 +63,7 @@ def intent(epoch: int) -> Intent:
     return Intent(epoch=epoch, version=2, clock=5, seed="ab")
 
 
-UNSEALED = b'{"checksum": "0", "record": {"format": 4, "job": "j", "groups": 3}}'
+UNSEALED = b'{"checksum": "0", "record": {"format": 5, "job": "j", "groups": 3}}'
 
 
 def plan(version: int) -> Plan:
@@ -221,7 +221,7 @@ def test_a_checkpoint_of_an_unknown_format_is_refused(journal: Journal, format: 
         journal.identity()
 
 
-@pytest.mark.parametrize("text", [b"", b"[1]", b'{"format": 4}', b'{"format": null}', UNSEALED])
+@pytest.mark.parametrize("text", [b"", b"[1]", b'{"format": 5}', b'{"format": null}', UNSEALED])
 def test_a_damaged_identity_is_refused_with_its_file(journal: Journal, text: bytes):
     journal.storage.write("midstream.json", text)
     with pytest.raises(CheckpointError, match=r"midstream\.json is damaged"):

@@ -43,7 +43,10 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
             "operators changes building relocation tuning planfile plan wiring succession functions aggregates "
             "deduplication code codetext ownership reach shipment"
         ),
-        "naming delivery migration windows regimes heat housing seats standbys balance routing events errors durations",
+        (
+            "naming delivery migration windows regimes heat housing seats standbys balance routing events errors "
+            "durations stored_names"
+        ),
     )
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}  # {module: 0 is the highest}
