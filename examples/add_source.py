@@ -15,8 +15,8 @@ import tempfile
 from pyspark.sql import DataFrame, SparkSession
 
 import midstream as ms
-from midstream.live import Live
-from midstream.sessions import local_session
+from midstream.spark.session import local_session
+from midstream.testing import Live
 
 
 def main(spark: SparkSession) -> None:

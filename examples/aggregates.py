@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 import midstream as ms
 from midstream import testing
-from midstream.sessions import local_session
+from midstream.spark.session import local_session
 
 BIDS = "auction long, bidder string, price double"
 LISTS = [[(1, "ann", 10.0), (1, "bob", 30.0), (1, "ann", 20.0), (2, "ann", 5.0)], [(1, "cid", 45.0), (1, "bob", 5.0)]]

@@ -16,8 +16,8 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 import midstream as ms
-from midstream.live import Live
-from midstream.sessions import local_session
+from midstream.spark.session import local_session
+from midstream.testing import Live
 
 SCHEMA = "auction long, price double"
 

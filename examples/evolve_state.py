@@ -15,8 +15,8 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 import midstream as ms
-from midstream.live import Live
-from midstream.sessions import local_session
+from midstream.spark.session import local_session
+from midstream.testing import Live
 
 
 class Total(ms.KeyedFunction):

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pyspark.sql import SparkSession
 
 import midstream as ms
-from midstream.sessions import local_session
+from midstream.spark.session import local_session
 
 RECORDS = b"""{"room": "attic", "degrees": 21.5}
 {"room": "attic", "degrees": "warm"}

@@ -13,7 +13,7 @@ from pyspark.sql import Row, SparkSession
 
 import midstream as ms
 from midstream import testing
-from midstream.sessions import local_session
+from midstream.spark.session import local_session
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 AT = [NOON + timedelta(seconds=second) for second in range(60)]

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 import midstream as ms
 from midstream import testing
-from midstream.sessions import local_session
+from midstream.spark.session import local_session
 
 LISTS = [[(1, 10), (2, 20), (1, 30)], [(1, 5)], [(2, 7), (3, 1)]]
 

@@ -13,8 +13,8 @@ from __future__ import annotations
 from pyspark.sql import SparkSession
 
 import midstream as ms
-from midstream.live import Live
-from midstream.sessions import local_session
+from midstream.spark.session import local_session
+from midstream.testing import Live
 
 
 def main(spark: SparkSession) -> None:

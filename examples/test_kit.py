@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 import midstream as ms
 from midstream import testing
 from midstream.events import Step
-from midstream.sessions import local_session
+from midstream.spark.session import local_session
 
 BIDS = "auction long, price long"
 FIRST, SECOND = [(1, 10), (2, 20), (1, 30)], [(1, 5)]  # each list is one epoch

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 import midstream as ms
 from midstream import testing
-from midstream.sessions import local_session
+from midstream.spark.session import local_session
 
 AT = [datetime(2026, 1, 1, 12, 0, second, tzinfo=timezone.utc) for second in range(60)]
 BIDS = testing.batches("auction long, ts timestamp", [(1, AT[2]), (1, AT[0])], [(1, AT[5]), (2, AT[30])], [])

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import midstream as ms
 from midstream import testing
-from midstream.sessions import local_session
+from midstream.spark.session import local_session
 
 LINES = [[("to be or not to be",)], [("let be",)]]  # one list is one epoch
 

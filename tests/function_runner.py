@@ -7,12 +7,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from midstream.functions import Context, KeyedFunction, state_fields
-from midstream.state.forms import Form
+from midstream.operators.functions.declare import Context, KeyedFunction, state_fields
+from midstream.state.entries import Form
 from midstream.state.keyed import GroupState
-from midstream.state.memory import MemoryStore
-from midstream.state.store import FIRST, LAST, Version
-from midstream.state.wire import moment_of
+from midstream.state.stores.contract import FIRST, LAST, Version
+from midstream.state.stores.memory import MemoryStore
+from midstream.state.values import moment_of
 from tests.edits import Edits
 
 

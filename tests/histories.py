@@ -9,13 +9,19 @@ from pathlib import Path
 
 import msgspec
 
-from midstream.journal import Commit, Journal, LogRef, OperatorState, SnapshotRef
-from midstream.records import epoch_of
+from midstream.checkpoint.journal import (
+    Commit,
+    Journal,
+    LogRef,
+    OperatorState,
+    SnapshotRef,
+)
+from midstream.checkpoint.storage import Storage, home_of, log_directory
+from midstream.epoch.commit import epoch_of
 from midstream.state.cache import Cache
 from midstream.state.changelog import LogWriter, Report
 from midstream.state.history import Head, logs_of
-from midstream.state.store import FIRST, LAST, GroupStore
-from midstream.storage import Storage, home_of, log_directory
+from midstream.state.stores.contract import FIRST, LAST, GroupStore
 
 Changes = dict[bytes, bytes | None]
 GROUPS = 3

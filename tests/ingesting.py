@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from midstream.sources import segments
+from midstream.sources.spools import segments
 
 SOURCE = Path(__file__).parents[1] / "src"
 SCHEMA = ("--schema", "n long, s string")

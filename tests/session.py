@@ -7,7 +7,7 @@ import os
 
 from pyspark.sql import SparkSession
 
-from midstream.sessions import QUICK_LOGS
+from midstream.spark.session import QUICK_LOGS
 
 # Hadoop starts a process for each file that it writes: this is the fastest way to.
 _JAVA = "-Djdk.lang.Process.launchMechanism=VFORK"

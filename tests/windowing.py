@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from midstream.regimes import Regime, segments
+from midstream.plan.window_regimes import Regime, segments
 
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
 SCHEMA = "user string, price long, ts timestamp"

@@ -1,9 +1,48 @@
 """The public names: what `import midstream as ms` gives."""
 
-from midstream import migration as strategies
 from midstream import sinks, sources
-from midstream.additions import add_source, branch, built
-from midstream.aggregates import (
+from midstream.errors import (
+    CheckpointError,
+    JobError,
+    MidstreamError,
+    PlanError,
+    SchemaError,
+    SinkError,
+    StateError,
+)
+from midstream.flow.builders import (
+    broadcast,
+    key_by,
+    map_arrow,
+    transform,
+    union,
+    watermark,
+    window,
+)
+from midstream.flow.flow import Flow, KeyedStream, Stream
+from midstream.flow.joins import between
+from midstream.flow.triggers import Trigger, available_now, every
+from midstream.job.job import Job, Status
+from midstream.modifications.additions import add_source, branch, built
+from midstream.modifications.changes import (
+    add_sink,
+    insert,
+    remove,
+    remove_sink,
+    remove_source,
+    replace,
+)
+from midstream.modifications.handle import Modification, ModificationError
+from midstream.modifications.phases import Cut, Phase
+from midstream.modifications.relocations import (
+    drain,
+    move,
+    rebalance,
+    rescale,
+)
+from midstream.modifications.shadow import Shadow
+from midstream.modifications.tuning import tune
+from midstream.operators.aggregates.declare import (
     Aggregator,
     aggregated,
     approx_distinct,
@@ -16,31 +55,22 @@ from midstream.aggregates import (
     quantiles,
     sum,
 )
-from midstream.changes import add_sink, insert, remove, remove_sink, remove_source, replace
-from midstream.errors import (
-    CheckpointError,
-    JobError,
-    MidstreamError,
-    PlanError,
-    SchemaError,
-    SinkError,
-    StateError,
+from midstream.operators.functions.declare import (
+    Context,
+    KeyedFunction,
+    Timer,
+    value,
 )
-from midstream.flow import Flow, KeyedStream, Stream
-from midstream.functions import Context, KeyedFunction, Timer, value
-from midstream.functions import list_of as list
-from midstream.functions import map_of as map
-from midstream.handle import Modification, ModificationError
-from midstream.job import Job, Status
-from midstream.joins import between
-from midstream.modification import Cut, Phase
-from midstream.operators import broadcast, key_by, map_arrow, transform, union, watermark, window
-from midstream.places import MoveStatus, SlotState, SlotStatus
-from midstream.relocation import drain, move, rebalance, rescale
-from midstream.shadow import Shadow
-from midstream.triggers import Trigger, available_now, every
-from midstream.tuning import tune
-from midstream.windows import count_window, session, sliding, tumbling
+from midstream.operators.functions.declare import list_of as list
+from midstream.operators.functions.declare import map_of as map
+from midstream.placement import strategies
+from midstream.placement.assignment import MoveStatus, SlotState, SlotStatus
+from midstream.plan.windows import (
+    count_window,
+    session,
+    sliding,
+    tumbling,
+)
 
 __all__ = [
     "Aggregator",

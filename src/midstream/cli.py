@@ -60,7 +60,7 @@ def sinks(
     For after a backup was restored. Nothing is changed. Ends with 0 if all fit, with 1 if one does not. Code that the
     checkpoint holds is loaded: use it on checkpoints that you trust.
     """
-    from midstream.sink_report import report
+    from midstream.job.sink_report import report
 
     try:
         found = report(checkpoint, typer.echo)
@@ -275,7 +275,7 @@ def rescale(
 ) -> None:
     """Latency while state moves from two executors to three, for each strategy and for Spark's own way."""
     from midstream.bench import rescale as bench_rescale
-    from midstream.migration import NAMES
+    from midstream.placement.strategies import NAMES
 
     names = (*NAMES, bench_rescale.SPARK) if strategy == "all" else tuple(strategy.split(","))
     bench_rescale.run(

@@ -14,7 +14,7 @@ from rich.table import Table
 
 import midstream as ms
 from midstream import events
-from midstream.sessions import quiet_session
+from midstream.spark.session import quiet_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

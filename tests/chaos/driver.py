@@ -16,10 +16,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import midstream as ms
+from midstream.checkpoint.storage import Storage
 from midstream.errors import MidstreamError
-from midstream.events import After, Before, Event, Exchanging, Modifying, Progress
-from midstream.manifest import read_manifest
-from midstream.storage import Storage
+from midstream.events import (
+    After,
+    Before,
+    Event,
+    Exchanging,
+    Modifying,
+    Progress,
+)
+from midstream.job.savepoint.manifest import read_manifest
 from tests.chaos.flows import Flows
 from tests.chaos.model import spec_of
 
@@ -186,7 +193,7 @@ def session(told: dict[str, Any]) -> Any:
         return running.session()
     from pyspark.sql import SparkSession
 
-    from midstream.sessions import QUICK_LOGS
+    from midstream.spark.session import QUICK_LOGS
 
     builder = SparkSession.builder.master("local[2,4]").config(map=QUICK_LOGS).config("spark.ui.enabled", "false")
     for name in ("driver.host", "driver.bindAddress"):

@@ -19,8 +19,8 @@ from midstream.bench import ingest as bench
 from midstream.bench import siege
 from midstream.bench.ingest import lines
 from midstream.bench.oracle import ResultError
-from midstream.sources import segments
-from midstream.sources.spool_reader import SpoolStreamReader
+from midstream.sources.spools import segments
+from midstream.sources.spools.reader import SpoolStreamReader
 from tests.ingesting import SCHEMA, Producer, Server, environment, record, served
 
 

@@ -9,9 +9,8 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 import midstream as ms
-from midstream.anchor import executors, keep_executors
-from midstream.live import Live
-from midstream.testing import Cluster
+from midstream.placement.anchor import executors, keep_executors
+from midstream.testing import Cluster, Live
 
 KEYS = 300
 

@@ -10,8 +10,13 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 import midstream as ms
-from midstream.events import After, Event, Progress, Step
-from midstream.storage import commit_file, home_of, log_directory
+from midstream.checkpoint.storage import commit_file, home_of, log_directory
+from midstream.events import (
+    After,
+    Event,
+    Progress,
+    Step,
+)
 from midstream.testing import Cluster, source
 
 EPOCHS = 6

@@ -19,12 +19,17 @@ from typing import Any, NamedTuple
 from pyspark.sql import SparkSession
 
 import midstream as ms
-from midstream.anchor import anchored, executors, keep_executors
-from midstream.changes import Change
-from midstream.cluster import QUICK
-from midstream.events import Before, Event, Progress, Step
-from midstream.storage import commit_file, home_of, log_directory
+from midstream.checkpoint.storage import commit_file, home_of, log_directory
+from midstream.events import (
+    Before,
+    Event,
+    Progress,
+    Step,
+)
+from midstream.modifications.changes import Change
+from midstream.placement.anchor import anchored, executors, keep_executors
 from midstream.testing import Cluster, cluster
+from midstream.testing.spark_cluster import QUICK
 from tests.cluster import joining, losing
 from tests.faults import workload
 from tests.modifying import files_read

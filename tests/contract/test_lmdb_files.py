@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from midstream.errors import StateError
-from midstream.state import lmdb_store
-from midstream.state.layered import LayeredStore
-from midstream.state.lmdb_store import LmdbStore, close_environment
-from midstream.state.store import FIRST, LAST, Version
+from midstream.state.stores import lmdb as lmdb_store
+from midstream.state.stores.contract import FIRST, LAST, Version
+from midstream.state.stores.layered import LayeredStore
+from midstream.state.stores.lmdb import LmdbStore, close_environment
 from tests.contract.test_stores import BEGIN, NEXT, contents, in_lmdb, numbered
 from tests.edits import Edits
 
@@ -142,8 +142,8 @@ def test_a_reader_that_was_killed_does_not_hold_old_pages(tmp_path: Path):
 def test_a_forked_process_opens_files_of_its_own(tmp_path: Path):
     script = """
         import os, sys
-        from midstream.state.lmdb_store import LmdbStore
-        from midstream.state.store import Version
+        from midstream.state.stores.lmdb import LmdbStore
+        from midstream.state.stores.contract import Version
         from tests.edits import Edits
 
         path = sys.argv[1]

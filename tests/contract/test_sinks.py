@@ -23,9 +23,9 @@ from psycopg.sql import SQL, Identifier
 from pyspark.sql import DataFrame
 
 from midstream import sinks
-from midstream.delivery import Delivered
+from midstream.checkpoint.delivery import Delivered
 from midstream.sinks import Sink
-from midstream.sinks.base import LostRowsError, OtherHistoryError
+from midstream.sinks.contract import LostRowsError, OtherHistoryError
 from midstream.sinks.memory import Memory
 from tests.contract.conftest import committed
 

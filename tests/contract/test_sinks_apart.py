@@ -20,11 +20,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from midstream import code, sinks
-from midstream.delivery import Delivered
+from midstream import sinks
+from midstream.checkpoint.delivery import Delivered
 from midstream.errors import SinkError
-from midstream.sinks import staging
-from midstream.sinks.base import OtherHistoryError
+from midstream.plan import code
+from midstream.sinks import directories
+from midstream.sinks.contract import OtherHistoryError
 
 if TYPE_CHECKING:
     from tests.contract.conftest import Engine
@@ -208,7 +209,7 @@ class TestFiles:
         class Store(pafs.SubTreeFileSystem):  # to the sink not a local one, hence one without renames
             pass
 
-        monkeypatch.setattr(staging, "resolve", lambda location: (Store("/", pafs.LocalFileSystem()), location[1:]))
+        monkeypatch.setattr(directories, "resolve", lambda location: (Store("/", pafs.LocalFileSystem()), location[1:]))
         engine = start(sinks.files(tmp_path / "out", partition_by=["text"]))
         staged = engine.stage(0, [(1, "a"), (2, "b")])
         for _ in range(2):

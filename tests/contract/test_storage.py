@@ -8,9 +8,9 @@ from pathlib import Path
 import pyarrow.fs as pafs
 import pytest
 
-from midstream import storage as layout
+from midstream.checkpoint import storage as layout
+from midstream.checkpoint.storage import Storage
 from midstream.errors import CheckpointError
-from midstream.storage import Storage
 from tests.object_store import Gate, Rule
 
 BIG = bytes(range(256)) * (25 << 12)  # 25 MiB: three parts of an upload

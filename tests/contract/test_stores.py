@@ -12,10 +12,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from midstream.errors import StateError
-from midstream.state.layered import LayeredStore
-from midstream.state.lmdb_store import LmdbStore
-from midstream.state.memory import MemoryStore
-from midstream.state.store import FIRST, LAST, GroupStore, Version
+from midstream.state.stores.contract import (
+    FIRST,
+    LAST,
+    GroupStore,
+    Version,
+)
+from midstream.state.stores.layered import LayeredStore
+from midstream.state.stores.lmdb import LmdbStore
+from midstream.state.stores.memory import MemoryStore
 from midstream.state.throttle import Throttle
 from tests.edits import Edits
 

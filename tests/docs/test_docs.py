@@ -15,8 +15,8 @@ from pyspark.sql import SparkSession
 
 import midstream as ms
 from midstream import api
-from midstream.sinks.base import Sink
 from midstream.sinks.console import Console
+from midstream.sinks.contract import Sink
 from midstream.sinks.delta import Delta
 from midstream.sinks.files import Files
 from midstream.sinks.foreach_batch import ForeachBatch

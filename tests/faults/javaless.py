@@ -8,7 +8,12 @@ import threading
 from pyspark.sql import SparkSession
 
 import midstream as ms
-from midstream.events import Before, Event, Modifying, Step
+from midstream.events import (
+    Before,
+    Event,
+    Modifying,
+    Step,
+)
 from tests.faults.killing import Arrive
 from tests.modifying import AT, Modified
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from midstream.journal import Journal
-from midstream.storage import Storage
+from midstream.checkpoint.journal import Journal
+from midstream.checkpoint.storage import Storage
 from tests.faults import workload
 from tests.faults.killing import killed
 

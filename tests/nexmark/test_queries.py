@@ -16,12 +16,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 import midstream as ms
-from midstream.journal import Journal
+from midstream.checkpoint.journal import Journal
+from midstream.checkpoint.storage import Storage
 from midstream.nexmark import generator
 from midstream.nexmark.generator import Config
 from midstream.nexmark.queries import QUERIES
 from midstream.nexmark.running import ABOUT, Run
-from midstream.storage import Storage
 from tests.slow import long, slow
 
 SMALL, LARGE = 4_000, 100_000

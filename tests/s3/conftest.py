@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from midstream.sessions import s3_settings
+from midstream.spark.session import s3_settings
 from tests.object_store import Gate
 from tests.session import SETTINGS, local
 

@@ -10,10 +10,15 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from midstream import storage as layout
+from midstream.checkpoint import storage as layout
+from midstream.checkpoint.storage import Storage
 from midstream.errors import CheckpointError, MidstreamError, SinkError
-from midstream.events import After, Before, Event, Step
-from midstream.storage import Storage
+from midstream.events import (
+    After,
+    Before,
+    Event,
+    Step,
+)
 from tests.faults import workload
 from tests.faults.killing import killed
 from tests.faults.test_kill import POINTS

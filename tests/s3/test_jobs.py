@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 
 import midstream as ms
 from midstream import testing
-from midstream.live import Live
-from midstream.storage import Storage
+from midstream.checkpoint.storage import Storage
+from midstream.testing import Live
 from tests.faults import workload
 from tests.object_store import Gate
 from tests.spark.test_shadow import Negated, Total

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import midstream as ms
-from midstream.live import Live
+from midstream.testing import Live
 
 START = datetime(2026, 1, 1)
 SCHEMAS = {"bids": "auction long, price long, ts timestamp", "items": "id long, name string"}

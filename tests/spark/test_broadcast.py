@@ -14,10 +14,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 import midstream as ms
-from midstream import retention, testing
-from midstream.live import Live
-from midstream.places import Briefing, Places
-from midstream.slot import Relocation
+from midstream import testing
+from midstream.checkpoint import retention
+from midstream.operators.task import Relocation
+from midstream.placement.assignment import Briefing, Places
+from midstream.testing import Live
 
 ROWS, RULES = "user string, item string, price long", "item string, most long, version long"
 OUT = "user string, item string, price long, alerts long"

@@ -11,10 +11,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 import midstream as ms
 from midstream import testing
-from midstream.live import Live
-from midstream.regimes import Regime, pane_sql
-from midstream.watermarks import varying
-from midstream.windows import CountWindow, Window
+from midstream.operators.watermarks import varying
+from midstream.plan.window_regimes import Regime, pane_sql
+from midstream.plan.windows import CountWindow, Window
+from midstream.testing import Live
 from tests.unit.test_count_windows import Naive as Counted
 from tests.windowing import SCHEMA, Changing, Event, NaiveSessions, bounds, cut, pane_of, rows_of, some_events, utc
 

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import midstream as ms
-from midstream.live import Live
+from midstream.testing import Live
 
 SCHEMA = "key long, at timestamp"
 START = datetime(2026, 1, 1)

@@ -13,8 +13,8 @@ from pyspark.sql import functions as F
 
 import midstream as ms
 from midstream import testing
-from midstream.live import Live
-from midstream.windows import CountWindow
+from midstream.plan.windows import CountWindow
+from midstream.testing import Live
 from tests.unit.test_count_windows import Naive
 from tests.windowing import SCHEMA, cut, rows_of, some_events
 

@@ -17,8 +17,7 @@ from pyspark.sql import SparkSession
 import midstream as ms
 from midstream import testing
 from midstream.events import Step
-from midstream.live import Live
-from midstream.testing import Crash, TaskFailure, batches
+from midstream.testing import Crash, Live, TaskFailure, batches
 from tests.modifying import Modified, outcome
 from tests.modifying import expected as modified
 

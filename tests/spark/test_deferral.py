@@ -13,10 +13,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 import midstream as ms
-from midstream import retention
+from midstream.checkpoint import retention
 from midstream.events import Event, Progress
-from midstream.places import Briefing, Places
-from midstream.slot import Relocation
+from midstream.operators.task import Relocation
+from midstream.placement.assignment import Briefing, Places
 from tests.faults import workload
 from tests.slow import slow
 

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 import midstream as ms
 from midstream import testing
 from midstream.events import Event, Exchanging
-from midstream.live import Live
+from midstream.testing import Live
 
 SCHEMA = "k long, v long"
 

@@ -17,9 +17,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 import midstream as ms
 from midstream import testing
+from midstream.checkpoint.seals import seal
 from midstream.events import Progress
-from midstream.java import MissingJavaError, require_java
-from midstream.seals import seal
+from midstream.spark.java import MissingJavaError, require_java
 from midstream.testing import batches
 from tests.faults import workload
 from tests.slow import slow
@@ -302,7 +302,7 @@ def test_a_damaged_file_is_named_and_after_its_return_the_job_goes_on(
 ) -> None:
     root = str(tmp_path)
     if what == "snapshot":
-        monkeypatch.setattr("midstream.retention.MAX_AGE", 1)
+        monkeypatch.setattr("midstream.checkpoint.retention.MAX_AGE", 1)
     workload.start(spark, root, epochs=3).await_termination()
     monkeypatch.undo()
     subprocess.run(["rm", "-r", f"{root}/cache"], check=True)

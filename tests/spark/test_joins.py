@@ -13,8 +13,7 @@ from pyspark.sql import SparkSession
 
 import midstream as ms
 from midstream import testing
-from midstream.live import Live
-from midstream.testing import Crash, batches
+from midstream.testing import Crash, Live, batches
 from tests.slow import slow
 
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)

@@ -14,8 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import midstream as ms
 from midstream.events import Progress
-from midstream.live import Live
-from midstream.testing import source
+from midstream.testing import Live, source
 
 SCHEMA = "k long, v long"
 

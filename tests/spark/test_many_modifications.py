@@ -10,9 +10,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import midstream as ms
-from midstream import code
 from midstream.bench.rows import Rows
-from midstream.modifications import KEPT
+from midstream.modifications.queue import KEPT
+from midstream.plan import code
 
 MANY, ROWS = 1_000, 500
 WARM = 100  # modifications after which nothing may grow any more

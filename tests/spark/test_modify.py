@@ -11,8 +11,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 import midstream as ms
-from midstream.changes import Change
 from midstream.events import After, Event, Step
+from midstream.modifications.changes import Change
 from tests.modifying import (
     EPOCHS,
     EXTRA,

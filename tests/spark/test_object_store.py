@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 import midstream as ms
 from midstream.errors import CheckpointError
-from midstream.sessions import s3_settings
+from midstream.spark.session import s3_settings
 from tests.faults import workload
 from tests.object_store import Gate
 

@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 
 import midstream as ms
 from midstream import testing
-from midstream.journal import Journal
-from midstream.storage import Storage
+from midstream.checkpoint.journal import Journal
+from midstream.checkpoint.storage import Storage
 
 SCHEMA = "city string, street long, v long"
 ROWS = [(city, street, street) for city in ("ulm", "bonn", "kiel", "") for street in range(40)]

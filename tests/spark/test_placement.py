@@ -9,10 +9,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 import midstream as ms
-from midstream import dataflow, testing
-from midstream.live import Live
-from midstream.routing import spark_hash, tokens
-from midstream.testing import batches
+from midstream import testing
+from midstream.epoch import dataflow
+from midstream.plan.routing import spark_hash, tokens
+from midstream.testing import Live, batches
 
 MANY = [(key, 1) for key in range(1_000)]
 FEW = [(7, 1)]  # one of the two slots has no rows

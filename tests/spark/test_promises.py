@@ -16,9 +16,15 @@ from typer.testing import CliRunner
 import midstream as ms
 from midstream import testing
 from midstream.cli import app
-from midstream.events import After, Event, Exchanging, Republish, Step
-from midstream.live import Live
-from midstream.sinks.base import LostRowsError
+from midstream.events import (
+    After,
+    Event,
+    Exchanging,
+    Republish,
+    Step,
+)
+from midstream.sinks.contract import LostRowsError
+from midstream.testing import Live
 
 SCHEMA = "k long, v long"
 

@@ -12,9 +12,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 import midstream as ms
-from midstream import events, restoring, testing
-from midstream.manifest import read_manifest
-from midstream.storage import Storage
+from midstream import events, testing
+from midstream.checkpoint.storage import Storage
+from midstream.job.savepoint import restore
+from midstream.job.savepoint.manifest import read_manifest
 from tests.faults import workload
 from tests.slow import slow
 
@@ -159,7 +160,7 @@ def test_a_start_from_a_savepoint_that_was_interrupted_is_begun_again_in_the_sam
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(restoring, ends_at, interrupted)
+        patch.setattr(restore, ends_at, interrupted)
         with pytest.raises(KeyboardInterrupt):
             flow.start(f"{root}/again/checkpoint", savepoint=saved, **place)
     assert list(Path(root, "again", "checkpoint", "state").rglob("*.mdb")), "the state was there already"

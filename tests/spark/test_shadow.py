@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import midstream as ms
-from midstream.live import Live
+from midstream.testing import Live
 
 
 class Total(ms.KeyedFunction):

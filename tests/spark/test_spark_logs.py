@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 import midstream as ms
 from midstream import testing
 from midstream.nexmark import generator
-from midstream.sessions import FILE_MANAGER, PLAIN_FILES
+from midstream.spark.session import FILE_MANAGER, PLAIN_FILES
 
 SPARKS_OWN = "org.apache.spark.sql.execution.streaming.checkpointing.FileContextBasedCheckpointFileManager"
 

@@ -10,8 +10,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 import midstream as ms
-from midstream.sources import columns, segments, spool_writer
-from midstream.sources.spool_writer import SpoolWriter
+from midstream.sources.spools import columns, segments
+from midstream.sources.spools import writer as spool_writer
+from midstream.sources.spools.writer import SpoolWriter
 from tests.ingesting import SCHEMA, Producer, served
 
 COLUMNS = columns.parse("n long, word string, at timestamp, price decimal(10,2), day date, raw binary, ok boolean")

@@ -14,11 +14,11 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 import midstream as ms
-from midstream import plan as p
-from midstream.deduplication import Deduplicate
-from midstream.journal import Journal
-from midstream.reach import Reach
-from midstream.storage import Storage
+from midstream.checkpoint.journal import Journal
+from midstream.checkpoint.storage import Storage
+from midstream.operators.functions.deduplicate import Deduplicate
+from midstream.plan import plan as p
+from midstream.plan.code_reach import Reach
 
 SOURCE = Path(ms.__file__).parent
 
@@ -81,16 +81,18 @@ def test_stored_code_names_nothing_of_ours_by_its_module(spark: SparkSession, tm
         assert reader.found <= {"midstream.stored_names.named"}, each.name
 
 
-MOVED = {"join_rules": "matching", "deduplication": "first_of_many", "sinks/files": "sinks/folders"}
+MOVED = {
+    "operators/joins/rules": "operators/joins/matching",
+    "operators/functions/deduplicate": "operators/functions/first_of_many",
+    "sinks/files": "sinks/folders",
+}
 LOADS = """
 import sys
-from midstream import code, plan
-from midstream.deduplication import Deduplicate
-from midstream.deduplication import Deduplicate
-from midstream.journal import Journal
-from midstream.reach import Reach
-from midstream.reach import Reach
-from midstream.storage import Storage
+from midstream.checkpoint.journal import Journal
+from midstream.checkpoint.storage import Storage
+from midstream.operators.functions.deduplicate import Deduplicate
+from midstream.plan import code, plan
+from midstream.plan.code_reach import Reach
 
 for each in plan.codes(Journal(Storage.at(sys.argv[1])).running_plan()):
     if each.pickled is not None:
@@ -121,8 +123,8 @@ def test_a_module_that_is_renamed_breaks_no_stored_plan_and_changes_no_digest(
     command = [sys.executable, "-c", loads, str(tmp_path / "checkpoint")]
     told = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
     assert told.returncode == 0, told.stderr
-    assert "Deduplicate midstream.first_of_many" in told.stdout
-    assert "BoundedJoin midstream.matching" in told.stdout
+    assert "Deduplicate midstream.operators.functions.first_of_many" in told.stdout
+    assert "BoundedJoin midstream.operators.joins.matching" in told.stdout
     assert "Files midstream.sinks.folders" in told.stdout
     assert f"digest {Reach(Deduplicate('1 hour')).digest()}" in told.stdout
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 import midstream as ms
-from midstream.live import Live
+from midstream.testing import Live
 
 
 def test_rows_meet_the_table_as_it_is_in_their_epoch(spark: SparkSession, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import midstream as ms
-from midstream.resolve import resolve
+from midstream.operators.resolve import resolve
 
 OWN = ("_slot", "_group", "_order", "_tie", "_rows", "_epoch", "_broadcast", "_pane", "_start", "_closes", "_whole")
 

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import midstream as ms
-from midstream.live import Live
+from midstream.testing import Live
 
 ROWS = [(1,), (2,)]
 
@@ -169,7 +169,7 @@ def test_workers_that_have_imported_an_older_text_run_the_newer_one(
 
 
 def test_what_a_transform_captures_of_spark_counts(spark: SparkSession) -> None:
-    from midstream.code import capture
+    from midstream.plan.code import capture
 
     def digest(captured: Any) -> str:
         return capture(lambda df: df.where(captured), what="it", shipped=False).digest
@@ -223,7 +223,7 @@ def test_a_checkpoint_with_digests_of_an_older_form_asks_once(
         return [row.total for row in out.rows()]
 
     with monkeypatch.context() as older:
-        older.setattr("midstream.code._FORMAT", "")
+        older.setattr("midstream.plan.code._FORMAT", "")
         assert run(1) == [3]
     with pytest.raises(
         ms.PlanError, match=r"changed 'added'.*older Midstream.*if you have changed none, on_drift='apply'"

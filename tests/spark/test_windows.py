@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 import midstream as ms
 from midstream import testing
-from midstream.resolve import resolve
+from midstream.operators.resolve import resolve
 from tests.slow import slow
 from tests.windowing import SCHEMA, START, Naive, bounds, cut, expected, late_rows, rows_of, some_events, utc
 

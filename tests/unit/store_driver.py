@@ -12,20 +12,37 @@ import msgspec
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from midstream.housekeeping import Housekeeping
-from midstream.journal import Commit, Journal, LogRef, OperatorState, SnapshotRef
-from midstream.plan import StateField
-from midstream.records import epoch_of
-from midstream.state import forms
+from midstream.checkpoint.checksum import checksum_of
+from midstream.checkpoint.housekeeping import Housekeeping
+from midstream.checkpoint.journal import (
+    Commit,
+    Journal,
+    LogRef,
+    OperatorState,
+    SnapshotRef,
+)
+from midstream.checkpoint.storage import (
+    Storage,
+    commit_file,
+    home_of,
+    log_directory,
+    snapshot_directory,
+)
+from midstream.epoch.commit import epoch_of
+from midstream.operators.tables import PortableFunction
+from midstream.plan.plan import StateField
+from midstream.state import entries as forms
 from midstream.state.cache import Cache
 from midstream.state.changelog import LogWriter, Report
-from midstream.state.checksum import checksum_of
 from midstream.state.history import Head, logs_of
 from midstream.state.keys import KeyCodec
-from midstream.state.lmdb_store import LmdbStore, close_environment
-from midstream.state.portable import PortableFunction
-from midstream.state.store import FIRST, LAST, GroupStore, Version
-from midstream.storage import Storage, commit_file, home_of, log_directory, snapshot_directory
+from midstream.state.stores.contract import (
+    FIRST,
+    LAST,
+    GroupStore,
+    Version,
+)
+from midstream.state.stores.lmdb import LmdbStore, close_environment
 from tests.edits import Edits
 
 OPERATOR = "sums"

@@ -10,17 +10,29 @@ from typing import Any
 
 import pyarrow as pa
 
-from midstream.aggregate_task import AggregateTask
-from midstream.aggregates import AggregateSpec, compile_aggregates
-from midstream.journal import Commit, Journal, LogRef, OperatorState, SnapshotRef
-from midstream.records import epoch_of
-from midstream.routing import Routing
-from midstream.slot import GROUP, MARKER, SLOT, Epoch, Relocation
+from midstream.checkpoint.journal import (
+    Commit,
+    Journal,
+    LogRef,
+    OperatorState,
+    SnapshotRef,
+)
+from midstream.checkpoint.storage import Storage, backlog_directory, log_directory
+from midstream.epoch.commit import epoch_of
+from midstream.operators.aggregates.declare import AggregateSpec, compile_aggregates
+from midstream.operators.aggregates.task import AggregateTask
+from midstream.operators.task import (
+    GROUP,
+    MARKER,
+    SLOT,
+    Epoch,
+    Relocation,
+)
+from midstream.plan.routing import Routing
 from midstream.state.backlog import left_over
 from midstream.state.cache import Cache
 from midstream.state.changelog import Report, read_report
 from midstream.state.history import Head, logs_of
-from midstream.storage import Storage, backlog_directory, log_directory
 from tests.histories import HOME
 
 GROUPS = 6

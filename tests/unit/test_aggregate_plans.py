@@ -7,10 +7,10 @@ import math
 import msgspec
 import pytest
 
-from midstream import aggregates as ms
-from midstream.aggregates import compile_aggregates
 from midstream.errors import PlanError
-from midstream.plan import AggregateSpec
+from midstream.operators.aggregates import declare as ms
+from midstream.operators.aggregates.declare import compile_aggregates
+from midstream.plan.plan import AggregateSpec
 from tests.unit.test_aggregation import (
     compiled,
     spec,

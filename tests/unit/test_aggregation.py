@@ -20,11 +20,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from midstream import aggregates as ms
-from midstream.aggregates import Accumulator, Compiled, compile_aggregates
-from midstream.aggregation import Merger
 from midstream.errors import StateError
-from midstream.plan import AggregateSpec
+from midstream.operators.aggregates import declare as ms
+from midstream.operators.aggregates.declare import Accumulator, Compiled, compile_aggregates
+from midstream.operators.aggregates.merge import Merger
+from midstream.plan.plan import AggregateSpec
 from midstream.state.keys import KeyCodec, Rows
 
 UTC = dt.timezone.utc

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from midstream import aggregates as ms
-from midstream.aggregates import Aggregator
 from midstream.errors import StateError
+from midstream.operators.aggregates import declare as ms
+from midstream.operators.aggregates.declare import Aggregator
 from tests.unit.test_aggregation import (
     ORACLES,
     compiled,

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from midstream.arrow_values import python_values
+from midstream.spark.arrow_values import python_values
 
 UTC = timezone.utc
 TIME = pa.timestamp("us", "America/New_York")

@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from midstream.balance import even, fair
+from midstream.placement.balance import even, fair
 
 OWNERS = st.lists(st.sampled_from("abcde"), min_size=1, max_size=200)
 SHARES = st.dictionaries(st.sampled_from("abcdefg"), st.integers(1, 4), min_size=1)

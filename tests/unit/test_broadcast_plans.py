@@ -9,11 +9,12 @@ import msgspec
 import pytest
 
 import midstream as ms
-from midstream import operators, planfile
-from midstream import plan as p
-from midstream.changes import changed
 from midstream.errors import PlanError, StateError
-from midstream.succession import check_groups, check_state_fits, difference
+from midstream.flow import builders
+from midstream.modifications.changes import changed
+from midstream.plan import plan as p
+from midstream.plan import text as planfile
+from midstream.plan.compatibility import check_groups, check_state_fits, difference
 
 
 class Alerts(ms.KeyedFunction):
@@ -44,7 +45,7 @@ RULES = ms.broadcast("rules", order_by="version")
 
 
 def process(function: ms.KeyedFunction, **more: Any) -> p.Process:
-    return operators.key_by("key").process(function, schema="key long", id="alerts", **more)
+    return builders.key_by("key").process(function, schema="key long", id="alerts", **more)
 
 
 def plan(function: ms.KeyedFunction, **more: Any) -> p.Plan:

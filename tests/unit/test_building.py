@@ -8,26 +8,26 @@ import msgspec
 import pytest
 
 import midstream as ms
-from midstream import operators
-from midstream import plan as p
-from midstream.building import Built
-from midstream.changes import changed, undone
 from midstream.errors import PlanError
-from midstream.wiring import check
+from midstream.flow import builders
+from midstream.modifications.changes import changed, undone
+from midstream.modifications.composites import Built
+from midstream.plan import plan as p
+from midstream.plan.wiring import check
 from tests.unit.test_changes import Keep, Other, at, big, wiring
 
 
 def same(id: str, *inputs: str) -> p.AnyOperator:
-    return at(operators.transform(big, id=id), *inputs)
+    return at(builders.transform(big, id=id), *inputs)
 
 
 def keyed(id: str, *inputs: str, slots: int = 0, function: ms.KeyedFunction | None = None) -> p.AnyOperator:
-    made = operators.key_by("key").process(function or Keep(), schema="key long, total long", slots=slots, id=id)
+    made = builders.key_by("key").process(function or Keep(), schema="key long, total long", slots=slots, id=id)
     return at(made, *inputs)
 
 
 def sink(id: str, *inputs: str) -> p.AnyOperator:
-    return at(operators.sink(ms.sinks.memory(), id=id), *inputs)
+    return at(builders.sink(ms.sinks.memory(), id=id), *inputs)
 
 
 SOURCES = (p.Source(id="orders", schema="key long"), p.Source(id="payments", schema="key long"))

@@ -9,16 +9,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from midstream.checkpoint.storage import commit_file, log_directory
 from midstream.errors import StateError
-from midstream.state import lmdb_store
 from midstream.state.background import in_background
 from midstream.state.cache import Cache
 from midstream.state.changelog import LogWriter, Report
-from midstream.state.layered import LayeredStore
-from midstream.state.lmdb_store import LmdbStore
 from midstream.state.location import boot_id, discard_other_boots
-from midstream.state.store import Version
-from midstream.storage import commit_file, log_directory
+from midstream.state.stores import lmdb as lmdb_store
+from midstream.state.stores.contract import Version
+from midstream.state.stores.layered import LayeredStore
+from midstream.state.stores.lmdb import LmdbStore
 from tests.edits import Edits
 from tests.histories import GROUPS, HOME, History, contents
 

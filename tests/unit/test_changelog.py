@@ -12,10 +12,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from midstream.checkpoint.storage import Storage
 from midstream.errors import StateError
 from midstream.state import changelog
-from midstream.state.changelog import Latest, Log, LogWriter, Report, read_report
-from midstream.storage import Storage
+from midstream.state.changelog import (
+    Latest,
+    Log,
+    LogWriter,
+    Report,
+    read_report,
+)
 
 Changes = dict[bytes, bytes | None]
 

@@ -8,10 +8,11 @@ import msgspec
 import pytest
 
 import midstream as ms
-from midstream import changes, operators
-from midstream import plan as p
-from midstream.changes import changed
 from midstream.errors import PlanError
+from midstream.flow import builders
+from midstream.modifications import changes
+from midstream.modifications.changes import changed
+from midstream.plan import plan as p
 
 
 class Keep(ms.KeyedFunction):
@@ -39,11 +40,11 @@ PLAN = p.Plan(
     operators=(
         p.Source(id="left", schema="key long, price long"),
         p.Source(id="right", schema="key long, price long"),
-        at(operators.transform(big, id="big"), "left"),
+        at(builders.transform(big, id="big"), "left"),
         p.Union(id="all", inputs=("big", "right")),
-        at(operators.key_by("key").process(Keep(), schema="key long, total long", slots=3, id="sums"), "all"),
-        at(operators.sink(ms.sinks.memory(), id="out"), "sums"),
-        at(operators.sink(ms.sinks.memory(), id="copy"), "big"),
+        at(builders.key_by("key").process(Keep(), schema="key long, total long", slots=3, id="sums"), "all"),
+        at(builders.sink(ms.sinks.memory(), id="out"), "sums"),
+        at(builders.sink(ms.sinks.memory(), id="copy"), "big"),
     ),
 )
 
@@ -117,7 +118,7 @@ def test_a_change_that_makes_no_sense_is_refused(steps: list[changes.Change], me
         (lambda: ms.insert("new", small), "say one of after=, before=, between="),
         (lambda: ms.insert("new", small, after="big", before="all"), "say one of"),
         (lambda: ms.insert("new", Keep(), after="big"), "Keep is not an operator"),
-        (lambda: ms.insert("new", operators.sink(ms.sinks.memory()), after="big"), "ms.add_sink"),
+        (lambda: ms.insert("new", builders.sink(ms.sinks.memory()), after="big"), "ms.add_sink"),
         (lambda: ms.add_sink("new", print, after="big"), "must be one of ms.sinks"),
     ],
 )
@@ -174,7 +175,7 @@ def test_an_undo_of_what_was_rescaled_since_keeps_its_slots() -> None:
 
 
 def test_to_become_another_flow_touches_only_what_differs() -> None:
-    new = at(operators.transform(small, id="big"), "left")
+    new = at(builders.transform(small, id="big"), "left")
     other = msgspec.structs.replace(PLAN, operators=tuple(new if o.id == "big" else o for o in PLAN.operators))
     after = changed(PLAN, [changes.become(other)])
     assert [o.id for o in after.operators if o != PLAN[o.id]] == ["big"]

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from midstream.clock import JUMP, SECOND, SLEW, TRUST, EpochClock
+from midstream.epoch.clock import (
+    JUMP,
+    SECOND,
+    SLEW,
+    TRUST,
+    EpochClock,
+)
 
 YEARS = 10 * 365 * 86_400 * SECOND
 START = 1_800_000_000 * SECOND

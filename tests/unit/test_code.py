@@ -16,9 +16,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from midstream import code
-from midstream.code import Code, capture, load
 from midstream.errors import PlanError
+from midstream.plan import code
+from midstream.plan.code import Code, capture, load
 
 Module = Callable[..., Any]
 

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from midstream.coordinator import Refuse, Republish, Run, decide
+from midstream.epoch.decision import (
+    Refuse,
+    Republish,
+    Run,
+    decide,
+)
 
 A, B = ("1", "-"), ("2", "-")
 

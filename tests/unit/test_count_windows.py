@@ -16,21 +16,26 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from midstream.code import Code, capture
-from midstream.count_rules import ENDS, CountWindows, Part, Result
-from midstream.count_task import CountTask
 from midstream.errors import PlanError, StateError
-from midstream.functions import state_fields
-from midstream.plan import StateField
-from midstream.routing import Routing
-from midstream.slot import Epoch, Work
-from midstream.state.forms import Stage, form_of
+from midstream.operators.functions.declare import state_fields
+from midstream.operators.task import Epoch, Work
+from midstream.operators.windows.by_count.rules import (
+    ENDS,
+    CountWindows,
+    Part,
+    Result,
+)
+from midstream.operators.windows.by_count.task import CountTask
+from midstream.plan.code import Code, capture
+from midstream.plan.plan import StateField
+from midstream.plan.routing import Routing
+from midstream.plan.windows import END_OF_TIME, CountWindow, count_window
+from midstream.state.entries import Stage, form_of
 from midstream.state.history import Head
 from midstream.state.keyed import GroupState
 from midstream.state.keys import KeyCodec
-from midstream.state.memory import MemoryStore
-from midstream.state.store import Version
-from midstream.windows import END_OF_TIME, CountWindow, count_window
+from midstream.state.stores.contract import Version
+from midstream.state.stores.memory import MemoryStore
 from tests.edits import Edits
 from tests.unit.test_joins import Stores
 

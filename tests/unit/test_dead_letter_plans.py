@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 import midstream as ms
-from midstream import plan as p
-from midstream import planfile
-from midstream.changes import Change, changed, undone
 from midstream.errors import PlanError
-from midstream.flow import Flow
-from midstream.succession import difference, on_trial
-from midstream.wiring import check
+from midstream.flow.flow import Flow
+from midstream.modifications.changes import Change, changed, undone
+from midstream.plan import plan as p
+from midstream.plan import text as planfile
+from midstream.plan.compatibility import difference, on_trial
+from midstream.plan.wiring import check
 
 SOURCE = p.Source(id="rows", schema="user long")
 

@@ -18,19 +18,19 @@ from hypothesis import strategies as st
 from pyspark.sql.types import LongType, StructField, StructType
 
 import midstream as ms
-from midstream.arrow_task import ArrowTask
-from midstream.calls import Output
-from midstream.code import capture
-from midstream.dead_letters import FAILED, beside_failed
-from midstream.function_task import FunctionTask
-from midstream.functions import state_fields
-from midstream.resolve import arrow_schema
-from midstream.routing import Routing
-from midstream.slot import Epoch, Work
+from midstream.operators.dead_letters import FAILED, beside_failed
+from midstream.operators.functions.calls import Output
+from midstream.operators.functions.declare import state_fields
+from midstream.operators.functions.task import FunctionTask
+from midstream.operators.map_arrow import ArrowTask
+from midstream.operators.resolve import arrow_schema
+from midstream.operators.task import Epoch, Work
+from midstream.plan.code import capture
+from midstream.plan.routing import Routing
 from midstream.state.cache import Head
-from midstream.state.forms import SHARED, Stage
-from midstream.state.memory import MemoryStore
-from midstream.state.store import Version
+from midstream.state.entries import SHARED, Stage
+from midstream.state.stores.contract import Version
+from midstream.state.stores.memory import MemoryStore
 from tests.edits import Edits
 from tests.unit.window_slot import GROUPS, Stores
 

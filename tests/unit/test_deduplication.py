@@ -6,8 +6,8 @@ from random import Random
 
 import pyarrow as pa
 
-from midstream.deduplication import Deduplicate
-from midstream.state.wire import moment_of
+from midstream.operators.functions.deduplicate import Deduplicate
+from midstream.state.values import moment_of
 from tests.function_runner import Runner
 from tests.unit.test_joins import DELAY, END_OF_TIME, MOMENT, cut, stream
 

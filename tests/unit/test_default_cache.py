@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from midstream.errors import PlanError
-from midstream.starting import _default_cache
+from midstream.job.start import _default_cache
 
 
 @pytest.fixture

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from midstream.delivery import Agrees, Ahead, Behind, Delivered, judged
+from midstream.checkpoint.delivery import (
+    Agrees,
+    Ahead,
+    Behind,
+    Delivered,
+    judged,
+)
 
 BEFORE, NOW = Delivered(9, "b"), Delivered(10, "n")
 IDS = {8: "a", 9: "b", 10: "n"}

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from midstream.code import capture, load
+from midstream.plan.code import capture, load
 from tests.unit.programs import HELPER, PROGRAMS, Program
 
 SOURCE = Path(__file__).parents[2] / "src"
@@ -167,13 +167,13 @@ def test_a_python_that_compiles_otherwise_makes_no_difference(
     written: Callable[..., ModuleType], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = digest(written(users_own=PLAIN).function)
-    monkeypatch.setattr("midstream.codetext.sys.version_info", (3, 99, 0))
-    monkeypatch.setattr("midstream.codetext._known", {})
+    monkeypatch.setattr("midstream.plan.code_text.sys.version_info", (3, 99, 0))
+    monkeypatch.setattr("midstream.plan.code_text._known", {})
     assert digest(written(users_own=PLAIN).function) == first
 
 
 def test_the_place_of_our_own_classes_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    from midstream.deduplication import Deduplicate
+    from midstream.operators.functions.deduplicate import Deduplicate
 
     first = digest(Deduplicate("1 hour"))
     monkeypatch.setattr(Deduplicate, "__module__", "midstream.errors")
@@ -217,7 +217,7 @@ EVERYTHING = "\n".join(
 
 def test_the_digest_is_the_same_in_every_process(written: Callable[..., ModuleType], tmp_path: Path) -> None:
     here = digest(written(users_own=EVERYTHING).function)
-    program = "import users_own; from midstream.code import capture\n"
+    program = "import users_own; from midstream.plan.code import capture\n"
     program += "print(capture(users_own.function, what='it', shipped=False).digest)"
 
     def there(seed: str) -> str:

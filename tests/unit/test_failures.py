@@ -7,7 +7,12 @@ from pathlib import Path
 import pytest
 
 from midstream.errors import CheckpointError, JobError, SinkError
-from midstream.failures import DiskFullError, UserCodeError, explained, with_free_space
+from midstream.spark.exceptions import (
+    DiskFullError,
+    UserCodeError,
+    explained,
+    with_free_space,
+)
 
 FROM_A_WORKER = """An error occurred while calling o42.save.
 : org.apache.spark.SparkException: Job aborted.

@@ -5,10 +5,20 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from midstream.code import Code
+from midstream.checkpoint.offsets import (
+    HEARTBEAT,
+    Feed,
+    check_known,
+    committed,
+    comparable,
+    fitted,
+    grown,
+    shortened,
+    tags,
+)
 from midstream.errors import CheckpointError, PlanError
-from midstream.feeds import HEARTBEAT, Feed, check_known, committed, comparable, fitted, grown, shortened, tags
-from midstream.plan import Plan, Source
+from midstream.plan.code import Code
+from midstream.plan.plan import Plan, Source
 
 A, B, C = (Feed(id=id, schema="v long") for id in "abc")
 BEAT = Feed(id=HEARTBEAT)

@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from midstream.garbage import seldom_looked_for
+from midstream.operators.worker_gc import seldom_looked_for
 
 
 class Knot:
@@ -27,7 +27,7 @@ def thawed() -> Iterator[None]:
 
 
 def test_what_there_is_once_modules_are_imported_is_put_aside(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("midstream.garbage._known", 0)
+    monkeypatch.setattr("midstream.operators.worker_gc._known", 0)
     with seldom_looked_for():
         pass
     assert gc.get_freeze_count() > 10_000

@@ -8,11 +8,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from midstream.checkpoint.housekeeping import Housekeeping
+from midstream.checkpoint.journal import Journal
+from midstream.checkpoint.storage import (
+    Storage,
+    commit_file,
+    home_of,
+    log_directory,
+)
 from midstream.errors import CheckpointError
-from midstream.housekeeping import Housekeeping
-from midstream.journal import Journal
 from midstream.state.changelog import LogWriter, Report
-from midstream.storage import Storage, commit_file, home_of, log_directory
 from tests.histories import GROUPS, HOME, Changes, History, contents
 from tests.object_store import Gate
 

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from midstream.errors import PlanError
-from midstream.housing import Housing
-from midstream.migration.live import Live
-from midstream.migration.wish import Wish
-from midstream.standbys import wanted
+from midstream.placement.housing import Housing
+from midstream.placement.request import Wish
+from midstream.placement.standbys import wanted
+from midstream.placement.strategies.live import Live
 
 DRAIN_A = Wish(None, Live(), without="a")
 RESCALE = Wish(None, Live())

@@ -18,17 +18,17 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from midstream.code import Code, capture
-from midstream.deduplication import Deduplicate
-from midstream.functions import KeyedFunction, state_fields
-from midstream.join_rules import BoundedJoin, Join, UnboundedJoin
-from midstream.join_task import JoinTask
-from midstream.routing import Routing
-from midstream.slot import Epoch, Work
-from midstream.state.forms import Stage
+from midstream.operators.functions.declare import KeyedFunction, state_fields
+from midstream.operators.functions.deduplicate import Deduplicate
+from midstream.operators.joins.rules import BoundedJoin, Join, UnboundedJoin
+from midstream.operators.joins.task import JoinTask
+from midstream.operators.task import Epoch, Work
+from midstream.plan.code import Code, capture
+from midstream.plan.routing import Routing
+from midstream.state.entries import Stage
 from midstream.state.history import Head
-from midstream.state.memory import MemoryStore
-from midstream.state.store import FIRST, LAST, Version
+from midstream.state.stores.contract import FIRST, LAST, Version
+from midstream.state.stores.memory import MemoryStore
 from tests.edits import Edits
 
 END_OF_TIME = 253_402_300_799_000_000

@@ -12,14 +12,19 @@ from pathlib import Path
 
 import pytest
 
-from midstream.errors import CheckpointError
-from midstream.feeds import Feed
-from midstream.journal import FORMAT, Commit, Identity, Intent, Journal, LogRef, OperatorState, SnapshotRef
-from midstream.lease import Lease
-from midstream.modification import Cut, Phase, Record
-from midstream.plan import Plan, Source
-from midstream.sinks.base import Staged
-from midstream.storage import (
+from midstream.checkpoint.journal import (
+    FORMAT,
+    Commit,
+    Identity,
+    Intent,
+    Journal,
+    LogRef,
+    OperatorState,
+    SnapshotRef,
+)
+from midstream.checkpoint.lease import Lease
+from midstream.checkpoint.offsets import Feed
+from midstream.checkpoint.storage import (
     FEEDS,
     FORGOTTEN,
     IDENTITY,
@@ -29,6 +34,10 @@ from midstream.storage import (
     modification_file,
     plan_file,
 )
+from midstream.errors import CheckpointError
+from midstream.modifications.phases import Cut, Phase, Record
+from midstream.plan.plan import Plan, Source
+from midstream.sinks.contract import Staged
 
 
 @pytest.fixture
@@ -254,8 +263,8 @@ def held_elsewhere(root: Path) -> subprocess.Popen[str]:
     """Another process that holds a checkpoint until it is told to end, or killed."""
     script = """
         import sys
-        from midstream.lease import Lease
-        from midstream.storage import Storage
+        from midstream.checkpoint.lease import Lease
+        from midstream.checkpoint.storage import Storage
 
         lease = Lease(Storage(sys.argv[1]))
         print("held", flush=True)

@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from midstream.errors import StateError
-from midstream.functions import Timer
-from midstream.plan import StateField
-from midstream.state import forms
-from midstream.state.forms import Form
+from midstream.operators.functions.declare import Timer
+from midstream.plan.plan import StateField
+from midstream.state import entries as forms
+from midstream.state.entries import Form
 from midstream.state.keyed import GroupState
-from midstream.state.memory import MemoryStore
-from midstream.state.store import FIRST, LAST, Version
-from midstream.state.wire import moment_of
+from midstream.state.stores.contract import FIRST, LAST, Version
+from midstream.state.stores.memory import MemoryStore
+from midstream.state.values import moment_of
 from tests.edits import Edits
 
 FIELDS = (

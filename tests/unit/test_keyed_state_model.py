@@ -9,9 +9,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from midstream.functions import Timer
-from midstream.state.memory import MemoryStore
-from midstream.state.wire import moment_of
+from midstream.operators.functions.declare import Timer
+from midstream.state.stores.memory import MemoryStore
+from midstream.state.values import moment_of
 from tests.edits import Edits
 from tests.unit.test_keyed_state import TTL, VERSION, at_clock
 

@@ -6,8 +6,16 @@ import itertools
 
 import pytest
 
-from midstream import modification as m
-from midstream.modification import MOVES, Cut, IllegalMoveError, Phase, Record, advance, recovered
+from midstream.modifications import phases as m
+from midstream.modifications.phases import (
+    MOVES,
+    Cut,
+    IllegalMoveError,
+    Phase,
+    Record,
+    advance,
+    recovered,
+)
 
 EVENTS: tuple[m.Event, ...] = (
     m.Fits(1, 2), m.Tried(), m.Kept(), m.Begun(), m.Committed(Cut(5, {})), m.Moves(), m.Done(), m.Refused("no"),

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from midstream.state.backlog import Deferred, left_over
-from midstream.state.memory import MemoryStore
-from midstream.state.pending import PendingStore
+from midstream.state.stores.memory import MemoryStore
+from midstream.state.stores.pending import PendingStore
 
 KEYS = st.binary(min_size=1, max_size=3).map(lambda key: b"\1" + key)
 

@@ -10,10 +10,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from midstream import aggregates as ms
-from midstream.code import Code
 from midstream.errors import PlanError
-from midstream.plan import (
+from midstream.operators.aggregates import declare as ms
+from midstream.plan.code import Code
+from midstream.plan.compatibility import check_state_fits, difference
+from midstream.plan.plan import (
     Aggregate,
     AggregateSpec,
     AnyOperator,
@@ -27,9 +28,8 @@ from midstream.plan import (
     Union,
     Watermark,
 )
-from midstream.planfile import decode, encode
-from midstream.succession import check_state_fits, difference
-from midstream.wiring import check
+from midstream.plan.text import decode, encode
+from midstream.plan.wiring import check
 
 
 def code(digest: str = "d", **others: Any) -> Code:

@@ -14,19 +14,24 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from midstream import aggregates as ms
-from midstream.aggregates import compile_aggregates
-from midstream.aggregation import Merger
-from midstream.functions import Timer
-from midstream.plan import StateField
-from midstream.state import forms
-from midstream.state.forms import Form
+from midstream.operators.aggregates import declare as ms
+from midstream.operators.aggregates.declare import compile_aggregates
+from midstream.operators.aggregates.merge import Merger
+from midstream.operators.functions.declare import Timer
+from midstream.operators.tables import (
+    Portable,
+    PortableAggregate,
+    PortableFunction,
+    PortableWindows,
+)
+from midstream.plan.plan import StateField
+from midstream.state import entries as forms
+from midstream.state.entries import Form
 from midstream.state.keyed import GroupState
 from midstream.state.keys import KeyCodec
-from midstream.state.memory import MemoryStore
-from midstream.state.portable import Portable, PortableAggregate, PortableFunction, PortableWindows
-from midstream.state.store import FIRST, LAST, Version
-from midstream.state.wire import moment_of
+from midstream.state.stores.contract import FIRST, LAST, Version
+from midstream.state.stores.memory import MemoryStore
+from midstream.state.values import moment_of
 from tests.edits import Edits
 
 UTC = dt.timezone.utc
@@ -225,7 +230,11 @@ def test_panes_and_their_parts_come_back_whatever_results_are_called(name: str):
     one, other = KeyCodec(panes).encode([pa.array([-5, 7]), pa.array(["ann", None])]).to_pylist()
     two, three = Merger(compiled).encode({"count": np.array([2, 3])})
     store = MemoryStore(
-        {forms.record_key(one): two, forms.part_entry(one, -8, 9): three, forms.part_entry(other, 3, 1 << 62): two},
+        {
+            forms.record_key(one): two,
+            forms.part_entry(one, -8, 9): three,
+            forms.part_entry(other, 3, 1 << 62): two,
+        },
         VERSION,
     )
     tables, loaded = through_parquet(portable, store)

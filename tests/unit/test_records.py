@@ -12,10 +12,19 @@ import pytest
 
 from midstream.errors import PlanError, SchemaError
 from midstream.ingest import records
-from midstream.ingest.committer import Block, Committer, Full, Gap, Malformed, Outcome, Stored, append_letters
+from midstream.ingest.committer import (
+    Block,
+    Committer,
+    Full,
+    Gap,
+    Malformed,
+    Outcome,
+    Stored,
+    append_letters,
+)
 from midstream.ingest.settings import Settings, address, check_exposure
-from midstream.sources import columns, segments
-from midstream.sources.spool_writer import SpoolWriter
+from midstream.sources.spools import columns, segments
+from midstream.sources.spools.writer import SpoolWriter
 
 N = columns.parse("n long")
 
@@ -74,7 +83,7 @@ def test_a_full_disk_pushes_back_and_a_broken_one_ends_it(tmp_path: Path, monkey
         def fsync(file: int) -> None:
             raise OSError(number, os.strerror(number))
 
-        monkeypatch.setattr("midstream.storage.os.fsync", fsync)
+        monkeypatch.setattr("midstream.checkpoint.storage.os.fsync", fsync)
 
     writer = SpoolWriter(tmp_path, N)
     fail(errno.ENOSPC)

@@ -7,17 +7,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from midstream import aggregates as ms
-from midstream import operators
-from midstream import plan as p
-from midstream.attempt import Outcome
-from midstream.journal import Commit, Intent, OperatorState
-from midstream.records import next_record
-from midstream.regimes import FOR_EVER, Regime, succeeded, without_past
-from midstream.resolve import Keyed, Resolved
+from midstream.checkpoint.journal import Commit, Intent, OperatorState
+from midstream.epoch.attempt import Outcome
+from midstream.epoch.commit import next_record
+from midstream.flow import builders
+from midstream.operators.aggregates import declare as ms
+from midstream.operators.resolve import Keyed, Resolved
+from midstream.plan import plan as p
+from midstream.plan.window_regimes import (
+    FOR_EVER,
+    Regime,
+    succeeded,
+    without_past,
+)
+from midstream.plan.windows import LONG_AGO, Window
 from midstream.state.backlog import Deferred
 from midstream.state.changelog import Report
-from midstream.windows import LONG_AGO, Window
 from tests.windowing import pane_of
 
 TEN, FIFTEEN, SIX = Window(10, 10), Window(15, 15), Window(6, 2)
@@ -105,7 +110,7 @@ def test_a_record_has_the_regimes_of_its_plan_and_none_that_is_past_for_all_grou
     def after(
         state: OperatorState, window: Window, watermark: int, latest: int | None, deferred: Deferred | None = None
     ) -> OperatorState:
-        made = operators.window(window).aggregate(id="sums", n=ms.count())
+        made = builders.window(window).aggregate(id="sums", n=ms.count())
         plan = p.Plan(name="flow", operators=(p.Source(id="rows", schema="ts timestamp"), made))
         keyed = Keyed(None, None, "ts", (), None)  # type: ignore[arg-type]
         last = Commit(epoch=4, id="a", parent="", version=1, clock=0, offsets=(), operators={"sums": state})

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from midstream.journal import Commit, OperatorState, SnapshotRef
-from midstream.retention import MAX_AGE, needed, snapshots_due
+from midstream.checkpoint.journal import Commit, OperatorState, SnapshotRef
+from midstream.checkpoint.retention import MAX_AGE, needed, snapshots_due
 
 LARGE = 1 << 20
 

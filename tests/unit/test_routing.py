@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from midstream.routing import Routing
+from midstream.plan.routing import Routing
 
 
 @given(st.integers(1, 300), st.data())

@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from midstream.aggregates import CLOSES, with_end
-from midstream.aggregates import START as ROW_TIME
-from midstream.session_task import SessionTask
-from midstream.slot import SlotTask
-from midstream.state.portable import PortableSessions
-from midstream.state.store import FIRST, LAST
-from midstream.windows import LONG_AGO
+from midstream.operators.aggregates.declare import CLOSES, with_end
+from midstream.operators.aggregates.declare import START as ROW_TIME
+from midstream.operators.tables import PortableSessions
+from midstream.operators.task import SlotTask
+from midstream.operators.windows.sessions import SessionTask
+from midstream.plan.windows import LONG_AGO
+from midstream.state.stores.contract import FIRST, LAST
 from tests.unit.window_slot import COMPILED as PLAIN
 from tests.unit.window_slot import GROUPS, RESULTS, SECOND, Slot, endings, from_zero, group_of
 from tests.windowing import Event, NaiveSessions, cut, some_events

@@ -13,18 +13,18 @@ import pyarrow as pa
 import pytest
 
 import midstream as ms
-from midstream.code import capture
 from midstream.errors import SchemaError, StateError
-from midstream.function_task import FunctionTask, Told
-from midstream.functions import state_fields
-from midstream.plan import StateField
-from midstream.routing import Routing
-from midstream.slot import Epoch, Work
-from midstream.state.forms import SHARED, Stage
+from midstream.operators.functions.declare import state_fields
+from midstream.operators.functions.task import FunctionTask, Told
+from midstream.operators.task import Epoch, Work
+from midstream.plan.code import capture
+from midstream.plan.plan import StateField
+from midstream.plan.routing import Routing
+from midstream.state.entries import SHARED, Stage
 from midstream.state.history import Head
-from midstream.state.memory import MemoryStore
 from midstream.state.shared import PortableShared, SharedForms, SharedState
-from midstream.state.store import FIRST, LAST, Version
+from midstream.state.stores.contract import FIRST, LAST, Version
+from midstream.state.stores.memory import MemoryStore
 from tests.edits import Edits
 from tests.unit.window_slot import GROUPS, Stores
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from midstream.slot import Relocation
+from midstream.operators.task import Relocation
 from midstream.state.cache import Cache
 from midstream.state.copying import seconds_to_look_up
-from midstream.state.lmdb_store import PAGE
+from midstream.state.stores.lmdb import PAGE
 from tests.unit.summing import GROUPS, Summing
 
 ALL = frozenset(range(GROUPS))

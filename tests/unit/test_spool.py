@@ -15,10 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from midstream.errors import MidstreamError, PlanError
-from midstream.sources import columns, segments, spool_writer
-from midstream.sources.segments import Mark, Segment
-from midstream.sources.spool_reader import SpoolStreamReader
-from midstream.sources.spool_writer import Retention, SpoolWriter
+from midstream.sources.spools import columns, segments
+from midstream.sources.spools import writer as spool_writer
+from midstream.sources.spools.reader import SpoolStreamReader
+from midstream.sources.spools.segments import Mark, Segment
+from midstream.sources.spools.writer import Retention, SpoolWriter
 
 N = columns.parse("n long")
 

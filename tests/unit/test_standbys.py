@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from midstream.migration.live import Live
-from midstream.migration.move import Move
-from midstream.migration.replicated import Replicated
-from midstream.migration.strategy import Strategy
-from midstream.standbys import Standbys, wanted
+from midstream.placement.move import Move
+from midstream.placement.standbys import Standbys, wanted
+from midstream.placement.strategies.contract import Strategy
+from midstream.placement.strategies.live import Live
+from midstream.placement.strategies.replicated import Replicated
 
 EXECUTORS = ["a", "b", "c"]
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from midstream import storage as layout
+from midstream.checkpoint import storage as layout
+from midstream.checkpoint.storage import Storage
 from midstream.errors import CheckpointError
-from midstream.storage import Storage
 
 
 @pytest.fixture

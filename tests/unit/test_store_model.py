@@ -16,14 +16,14 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from midstream.checkpoint.storage import commit_file
 from midstream.state import location as location_module
 from midstream.state.budget import Budget
 from midstream.state.cache import Cache
 from midstream.state.copying import complete
-from midstream.state.lmdb_store import LmdbStore, close_environment
 from midstream.state.location import discard_other_boots
-from midstream.state.store import Version
-from midstream.storage import commit_file
+from midstream.state.stores.contract import Version
+from midstream.state.stores.lmdb import LmdbStore, close_environment
 from tests.edits import Edits
 from tests.unit.store_driver import (
     HOSTS,
@@ -74,7 +74,7 @@ class StateOfAJob(RuleBasedStateMachine):
 
     def close(self, directory: str) -> None:
         """Close what this process has open below a directory, as if its tasks had ended."""
-        from midstream.state import lmdb_store
+        from midstream.state.stores import lmdb as lmdb_store
 
         for path in [path for path in lmdb_store._open if path.startswith(directory)]:
             close_environment(path)

@@ -7,9 +7,19 @@ from collections import Counter
 import pytest
 
 from midstream.errors import PlanError
-from midstream.migration import Strategy, all_at_once, batched, live, named, on_demand, parallel, replicated, restart
-from midstream.migration.move import Move, Outcome
-from midstream.migration.strategy import Moving
+from midstream.placement.move import Move, Outcome
+from midstream.placement.strategies import (
+    Strategy,
+    all_at_once,
+    batched,
+    live,
+    named,
+    on_demand,
+    parallel,
+    replicated,
+    restart,
+)
+from midstream.placement.strategies.contract import Moving
 
 STRATEGIES = [all_at_once(), batched(3), live(), on_demand(), parallel(), replicated(), restart()]
 HOMES = ["a", "b"] * 8

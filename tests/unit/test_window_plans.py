@@ -8,21 +8,29 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from midstream import aggregates as ms
-from midstream import operators
-from midstream import plan as p
+from midstream.checkpoint.journal import OperatorState
 from midstream.errors import PlanError
-from midstream.journal import OperatorState
-from midstream.regimes import Regime
-from midstream.resolve import Resolved
-from midstream.succession import check_state_fits
-from midstream.watermarks import regimes_of
-from midstream.windows import AnyWindow, Session, Window, count_window, session, sliding, tumbling
-from midstream.wiring import check
+from midstream.flow import builders
+from midstream.operators.aggregates import declare as ms
+from midstream.operators.resolve import Resolved
+from midstream.operators.watermarks import regimes_of
+from midstream.plan import plan as p
+from midstream.plan.compatibility import check_state_fits
+from midstream.plan.window_regimes import Regime
+from midstream.plan.windows import (
+    AnyWindow,
+    Session,
+    Window,
+    count_window,
+    session,
+    sliding,
+    tumbling,
+)
+from midstream.plan.wiring import check
 
 
 def made(window: AnyWindow, **options: object) -> p.Window:
-    return operators.key_by("user").window(window).aggregate(id="sums", n=ms.count(), **options)  # type: ignore[arg-type]
+    return builders.key_by("user").window(window).aggregate(id="sums", n=ms.count(), **options)  # type: ignore[arg-type]
 
 
 def plan_of(*more: p.AnyOperator) -> p.Plan:
@@ -66,7 +74,7 @@ def test_late_rows_are_those_of_windows() -> None:
         (lambda: count_window(2.5), "a whole number of rows, and a step between 1 and it, not 2.5"),
         (lambda: count_window("3"), "a whole number of rows"),
         (
-            lambda: operators.window(count_window(3)).aggregate(n=ms.count()),  # type: ignore[arg-type]
+            lambda: builders.window(count_window(3)).aggregate(n=ms.count()),  # type: ignore[arg-type]
             "a window for ms.insert or ms.replace needs .* with ms.built and ms.branch",
         ),
         (lambda: check(plan_of(replace(made(tumbling(10), slots=-1), inputs=("rows",)))), "'sums': slots= .* not -1"),

@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from midstream.aggregates import CLOSES
-from midstream.regimes import Regime, succeeded, without_past
-from midstream.slot import SlotTask
-from midstream.state.portable import PortableWindows
-from midstream.state.store import FIRST, LAST
-from midstream.window_task import PANE, WindowTask
-from midstream.windows import LONG_AGO, Window
+from midstream.operators.aggregates.declare import CLOSES
+from midstream.operators.tables import PortableWindows
+from midstream.operators.task import SlotTask
+from midstream.operators.windows.task import PANE, WindowTask
+from midstream.plan.window_regimes import Regime, succeeded, without_past
+from midstream.plan.windows import LONG_AGO, Window
+from midstream.state.stores.contract import FIRST, LAST
 from tests.unit.window_slot import COMPILED, GROUPS, RESULTS, SECOND, Slot, endings, from_zero, group_of
 from tests.windowing import Changing, Event, Naive, cut, pane_of, some_events
 

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from midstream.errors import StateError
-from midstream.state.wire import Wire, micros_of, moment_of
+from midstream.state.values import Wire, micros_of, moment_of
 
 UTC = dt.timezone.utc
 UTC_TIME = pa.timestamp("us", tz="UTC")

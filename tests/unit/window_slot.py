@@ -11,16 +11,16 @@ from typing import Any
 
 import pyarrow as pa
 
-from midstream import aggregates as ms
-from midstream.aggregates import compile_aggregates
-from midstream.routing import Routing
-from midstream.slot import Epoch, SlotTask, Work
+from midstream.operators.aggregates import declare as ms
+from midstream.operators.aggregates.declare import compile_aggregates
+from midstream.operators.tables import Portable
+from midstream.operators.task import Epoch, SlotTask, Work
+from midstream.plan.routing import Routing
+from midstream.plan.windows import END_OF_TIME, LONG_AGO
 from midstream.state.cache import Cache
 from midstream.state.history import Head
-from midstream.state.memory import MemoryStore
-from midstream.state.portable import Portable
-from midstream.state.store import GroupStore, Version
-from midstream.windows import END_OF_TIME, LONG_AGO
+from midstream.state.stores.contract import GroupStore, Version
+from midstream.state.stores.memory import MemoryStore
 from tests.edits import Edits
 from tests.windowing import ENDS, START, Event
 

@@ -21,8 +21,6 @@ import pyarrow as pa
 from rich.table import Table
 
 import midstream as ms
-from midstream import plan as p
-from midstream.aggregate_task import AggregateTask
 from midstream.bench import machine
 from midstream.bench.contestants import declared, saved_sums
 from midstream.bench.oracle import check
@@ -31,18 +29,25 @@ from midstream.bench.rows import Rows
 from midstream.bench.running import run_batches
 from midstream.bench.usage import Usage, used
 from midstream.bench.workbench import SETTINGS, pause, set_log_level
-from midstream.cluster import cluster
+from midstream.epoch.shuffle import KeyedRun, accumulators, placement
 from midstream.errors import JobError
 from midstream.events import After, Event, Step
-from midstream.resolve import Resolved, resolve
-from midstream.routing import DEFAULT_GROUPS, Routing
-from midstream.shuffle import KeyedRun, accumulators, placement
-from midstream.slot import GROUP, SLOT, Epoch, Work
+from midstream.operators.aggregates.task import AggregateTask
+from midstream.operators.resolve import Resolved, resolve
+from midstream.operators.task import (
+    GROUP,
+    SLOT,
+    Epoch,
+    Work,
+)
+from midstream.plan import plan as p
+from midstream.plan.routing import DEFAULT_GROUPS, Routing
 from midstream.state.cache import Cache
 from midstream.state.changelog import LogWriter, changes_of
 from midstream.state.history import Head
-from midstream.state.memory import MemoryStore
-from midstream.state.store import Changes, Version
+from midstream.state.stores.contract import Changes, Version
+from midstream.state.stores.memory import MemoryStore
+from midstream.testing import cluster
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

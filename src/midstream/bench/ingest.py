@@ -21,7 +21,7 @@ from midstream.bench import machine
 from midstream.bench.oracle import ResultError
 from midstream.bench.record import at_least_one, rendered, save
 from midstream.errors import MidstreamError
-from midstream.sources import segments
+from midstream.sources.spools import segments
 
 Echo = Callable[[str], object]
 RECORD_BYTES = 100

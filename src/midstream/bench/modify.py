@@ -18,11 +18,18 @@ from rich.table import Table
 import midstream as ms
 from midstream.bench import machine
 from midstream.bench.contestants import declared, saved_sums
-from midstream.bench.latency import Epoch, epochs_of, latencies, milliseconds, quantiles, stay
+from midstream.bench.latency import (
+    Epoch,
+    epochs_of,
+    latencies,
+    milliseconds,
+    quantiles,
+    stay,
+)
 from midstream.bench.oracle import check_whole
 from midstream.bench.record import at_least_one, rendered, save
 from midstream.bench.workbench import Workbench, quiet, workbench
-from midstream.changes import Change
+from midstream.modifications.changes import Change
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 
 import midstream as ms
-from midstream import storage as layout
 from midstream.bench import chart, machine, throttled
 from midstream.bench import rescale_report as report
 from midstream.bench.latency import epochs_of, stay
@@ -31,10 +30,16 @@ from midstream.bench.rescale_report import Measured
 from midstream.bench.rows import PRICE, Rows
 from midstream.bench.steady import steady
 from midstream.bench.usage import used
-from midstream.bench.workbench import SETTINGS, pause, quiet, set_log_level
-from midstream.cluster import cluster
+from midstream.bench.workbench import (
+    SETTINGS,
+    pause,
+    quiet,
+    set_log_level,
+)
+from midstream.checkpoint import storage as layout
 from midstream.events import Event, Progress
-from midstream.migration import NAMES
+from midstream.placement.strategies import NAMES
+from midstream.testing import cluster
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

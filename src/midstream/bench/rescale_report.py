@@ -10,7 +10,12 @@ from typing import Any
 from rich.table import Table
 
 from midstream.bench import chart
-from midstream.bench.latency import Epoch, latencies, milliseconds, quantiles
+from midstream.bench.latency import (
+    Epoch,
+    latencies,
+    milliseconds,
+    quantiles,
+)
 from midstream.bench.usage import Usage
 
 _BEFORE = 1.0  # seconds before the move in which rows were made that may wait for it

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from pyspark.errors import StreamingQueryException
 
 import midstream as ms
-from midstream import storage as layout
 from midstream.bench.workbench import pause, quiet, set_log_level
+from midstream.checkpoint import storage as layout
 from midstream.errors import JobError
 
 if TYPE_CHECKING:

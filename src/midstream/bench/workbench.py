@@ -18,8 +18,8 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from midstream.errors import MidstreamError
-from midstream.java import require_java
-from midstream.sessions import QUICK_LOGS, held_back
+from midstream.spark.java import require_java
+from midstream.spark.session import QUICK_LOGS, held_back
 
 _POLL_SECONDS = 0.03
 _LOG_LEVEL = "ERROR"

@@ -11,7 +11,7 @@ from midstream.errors import PlanError
 from midstream.ingest import server
 from midstream.ingest.records import VALUE
 from midstream.ingest.settings import Settings, address, check_exposure
-from midstream.sources import columns
+from midstream.sources.spools import columns
 
 
 def run(

@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from midstream.errors import SchemaError
 from midstream.ingest.records import Format, Parsed, Refused
-from midstream.sources.segments import DEAD_LETTERS, sync_directory
-from midstream.sources.spool_writer import SpoolWriter
+from midstream.sources.spools.segments import DEAD_LETTERS, sync_directory
+from midstream.sources.spools.writer import SpoolWriter
 
 LINGER = 0.002  # seconds that a group waits for more: less syncing, fewer files
 GROUP_BYTES = 16 << 20

@@ -14,7 +14,14 @@ from typing import Any
 import h11
 import msgspec
 
-from midstream.ingest.committer import Block, Committer, Full, Gap, Malformed, Stored
+from midstream.ingest.committer import (
+    Block,
+    Committer,
+    Full,
+    Gap,
+    Malformed,
+    Stored,
+)
 from midstream.ingest.peer import DismissedError, Peer
 from midstream.ingest.settings import Settings, is_producer
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from midstream.errors import SchemaError
-from midstream.sources.columns import Column, arrow_schema
+from midstream.sources.spools.columns import Column, arrow_schema
 
 MAX_LINES = 1 << 19  # at once: each costs time and memory, however short it is
 MAX_REFUSED = 10_000  # likewise, and a dead letter is longer than what it is about

@@ -16,7 +16,7 @@ from midstream.ingest.connections import Connections
 from midstream.ingest.http import HttpServer, is_request
 from midstream.ingest.peer import DismissedError, Peer
 from midstream.ingest.settings import Settings
-from midstream.sources.spool_writer import SpoolWriter
+from midstream.sources.spools.writer import SpoolWriter
 
 BACKLOG = 1024  # connections that the system keeps until they are taken
 SPARE_FILES = 256  # that a process may open beside its connections: a hundred are taken at a time

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from midstream.errors import PlanError
 from midstream.ingest.records import VALUE
-from midstream.sources.columns import Column
+from midstream.sources.spools.columns import Column
 
 FORMATS = ("json", "csv", "arrow")
 MAX_BODY = 16 << 20

@@ -16,7 +16,14 @@ import asyncio
 import struct
 from collections.abc import AsyncIterator
 
-from midstream.ingest.committer import Block, Committer, Full, Gap, Malformed, Stored
+from midstream.ingest.committer import (
+    Block,
+    Committer,
+    Full,
+    Gap,
+    Malformed,
+    Stored,
+)
 from midstream.ingest.peer import DismissedError, Peer
 from midstream.ingest.settings import Settings, is_producer
 

@@ -26,7 +26,7 @@ from midstream.events import Event
 from midstream.events import Progress as Epoch
 from midstream.nexmark import generator
 from midstream.nexmark.running import ABOUT, Run
-from midstream.sessions import local_session, quiet_session
+from midstream.spark.session import local_session, quiet_session
 
 if TYPE_CHECKING:
     from pyspark import StatusTracker

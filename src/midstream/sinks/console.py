@@ -9,11 +9,11 @@ from rich.console import Console as Screen
 from rich.table import Table
 from rich.text import Text
 
-from midstream.arrow_values import python_values
 from midstream.errors import SinkError
-from midstream.sinks import spool
-from midstream.sinks.base import Staged, call
-from midstream.sinks.spool import SpooledSink
+from midstream.sinks import spooled
+from midstream.sinks.contract import Staged, call
+from midstream.sinks.spooled import SpooledSink
+from midstream.spark.arrow_values import python_values
 
 _CELL = 60  # characters of a value that are shown
 
@@ -37,8 +37,8 @@ class Console(SpooledSink):
         """Print the epoch."""
         if not staged.files:
             return
-        spool.refuse_lost(staged)
-        total, reader = spool.count(staged), spool.read(staged)
+        spooled.refuse_lost(staged)
+        total, reader = spooled.count(staged), spooled.read(staged)
         table = Table()
         for name in reader.schema.names:
             table.add_column(Text(name), no_wrap=True)

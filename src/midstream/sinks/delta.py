@@ -10,12 +10,18 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from midstream.delivery import Delivered
+from midstream.checkpoint.delivery import Delivered
 from midstream.errors import SinkError
-from midstream.sinks import spool
-from midstream.sinks import staging as directories
-from midstream.sinks.base import Staged, Staging, call, hide_secrets, refuse_other_history, reveal_secrets
-from midstream.sinks.spool import SpooledSink
+from midstream.sinks import directories, spooled
+from midstream.sinks.contract import (
+    Staged,
+    Staging,
+    call,
+    hide_secrets,
+    refuse_other_history,
+    reveal_secrets,
+)
+from midstream.sinks.spooled import SpooledSink
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -58,7 +64,7 @@ class Delta(SpooledSink):
 
     def prepare(self, df: DataFrame, staging: Staging) -> DataFrame:
         """Refuse rows that do not fit the table, before they are committed."""
-        schema = spool.arrow_schema(df.schema, staging.sink)
+        schema = spooled.arrow_schema(df.schema, staging.sink)
         if self._fitting != schema:
             self._check(schema, staging.sink)
             self._fitting = schema
@@ -73,7 +79,7 @@ class Delta(SpooledSink):
         if found is not None and found.epoch >= staged.epoch:
             refuse_other_history(staged.sink, f"the Delta table {self._table}", found, staged)
             return
-        spool.refuse_lost(staged)
+        spooled.refuse_lost(staged)
         deltalake = _deltalake()
         transactions = [
             deltalake.Transaction(application, number)
@@ -84,7 +90,7 @@ class Delta(SpooledSink):
         try:
             deltalake.write_deltalake(
                 self._table if table is None else table,
-                spool.read(staged),
+                spooled.read(staged),
                 mode="append",
                 partition_by=list(self._partition_by) or None,
                 schema_mode="merge" if self._merge_schema else None,

@@ -13,11 +13,11 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
-from midstream.delivery import Delivered
+from midstream.checkpoint.delivery import Delivered
 from midstream.errors import SinkError
-from midstream.naming import clash
-from midstream.sinks import staging as directories
-from midstream.sinks.base import (
+from midstream.plan.column_names import clash
+from midstream.sinks import directories
+from midstream.sinks.contract import (
     LostRowsError,
     Sink,
     Staged,

@@ -7,12 +7,11 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from midstream.code import capture_live, load
 from midstream.errors import SinkError
-from midstream.sinks import spool
-from midstream.sinks import staging as directories
-from midstream.sinks.base import Staged, Staging, call
-from midstream.sinks.spool import SpooledSink
+from midstream.plan.code import capture_live, load
+from midstream.sinks import directories, spooled
+from midstream.sinks.contract import Staged, Staging, call
+from midstream.sinks.spooled import SpooledSink
 
 BatchFunction = Callable[[DataFrame, int], Any]
 
@@ -42,9 +41,9 @@ class ForeachBatch(SpooledSink):
         """Call the function."""
         if not staged.files:
             return
-        spool.refuse_lost(staged)
+        spooled.refuse_lost(staged)
         # With the schema given Spark starts no job to find it.
-        df = spark.read.schema(spool.schema(staged)).parquet(directories.spark_pattern(staged.location))
+        df = spark.read.schema(spooled.schema(staged)).parquet(directories.spark_pattern(staged.location))
         fn: BatchFunction = load(self._code)
         try:
             fn(df, staged.epoch)

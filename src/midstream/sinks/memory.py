@@ -12,10 +12,10 @@ from pyspark.sql import Row, SparkSession
 from pyspark.sql import types as T
 from pyspark.sql.conversion import ArrowTableToRowsConversion
 
-from midstream.delivery import Delivered
-from midstream.sinks import spool
-from midstream.sinks.base import Staged, call, refuse_other_history
-from midstream.sinks.spool import SpooledSink
+from midstream.checkpoint.delivery import Delivered
+from midstream.sinks import spooled
+from midstream.sinks.contract import Staged, call, refuse_other_history
+from midstream.sinks.spooled import SpooledSink
 
 
 class _Kept(NamedTuple):
@@ -70,8 +70,8 @@ class Memory(SpooledSink):
             found = Delivered(staged.epoch, known.commit)
             refuse_other_history(staged.sink, self.describe(), found, staged)
             return
-        spool.refuse_lost(staged)
-        kept = _Kept(spool.schema(staged), spool.read(staged).read_all(), staged.commit)
+        spooled.refuse_lost(staged)
+        kept = _Kept(spooled.schema(staged), spooled.read(staged).read_all(), staged.commit)
         with self._store.lock:
             self._store.kept[staged.epoch, staged.sink] = kept
 

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame, SparkSession
 
-from midstream.sinks.base import Sink, Staged, Staging, call
+from midstream.sinks.contract import (
+    Sink,
+    Staged,
+    Staging,
+    call,
+)
 
 
 class Noop(Sink):

@@ -12,12 +12,18 @@ import pyarrow.csv as pacsv
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
-from midstream.delivery import Delivered
+from midstream.checkpoint.delivery import Delivered
 from midstream.errors import SinkError
-from midstream.sinks import spool
-from midstream.sinks.base import Secret, Staged, Staging, call, refuse_other_history
+from midstream.sinks import spooled
+from midstream.sinks.contract import (
+    Secret,
+    Staged,
+    Staging,
+    call,
+    refuse_other_history,
+)
 from midstream.sinks.postgres_types import TYPE, postgres_type, staged_column
-from midstream.sinks.spool import SpooledSink
+from midstream.sinks.spooled import SpooledSink
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -120,8 +126,8 @@ class Postgres(SpooledSink):
                 assert found is not None
                 refuse_other_history(staged.sink, f"table {'.'.join(self._name)}", found, staged)
                 return
-            spool.refuse_lost(staged)
-            columns = {field.name: str(field.metadata[TYPE]) for field in spool.schema(staged)}
+            spooled.refuse_lost(staged)
+            columns = {field.name: str(field.metadata[TYPE]) for field in spooled.schema(staged)}
             if self._create:
                 self._create_table(connection, columns)
             if self._upsert:
@@ -283,7 +289,7 @@ class Postgres(SpooledSink):
 
         statement = SQL("COPY {} ({}) FROM STDIN (FORMAT csv)").format(target, _names(columns))
         with connection.cursor() as cursor, cursor.copy(statement) as copy:
-            for batch in spool.read(staged):
+            for batch in spooled.read(staged):
                 copy.write(_csv(batch))
 
     def _complaint(self, column: str, sink: str) -> str:

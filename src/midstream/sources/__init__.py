@@ -40,8 +40,8 @@ def spool(
     """
     from pyspark.sql import SparkSession
 
-    from midstream.sources.segments import local_directory, read_spec
-    from midstream.sources.spool_reader import FORMAT, SpoolSource
+    from midstream.sources.spools.reader import FORMAT, SpoolSource
+    from midstream.sources.spools.segments import local_directory, read_spec
 
     path = local_directory(directory)
     read_spec(path)  # better here than in the middle of an error of Spark

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from midstream import code
-from midstream.code import Code
-from midstream.ddl import ddl
 from midstream.errors import PlanError
-from midstream.per_epoch import INSTEAD, STATEFUL, reads_and_offends
-from midstream.plan import Source
+from midstream.plan import code
+from midstream.plan.code import Code
+from midstream.plan.plan import Source
+from midstream.spark.forbidden_nodes import INSTEAD, STATEFUL, reads_and_offends
+from midstream.spark.types import ddl
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -13,9 +13,9 @@ import msgspec
 import pyarrow as pa
 import pyarrow.ipc
 
+from midstream.checkpoint.checksum import checked_content, named_by_content
+from midstream.checkpoint.storage import Storage
 from midstream.errors import StateError
-from midstream.state.checksum import checked_content, named_by_content
-from midstream.storage import Storage
 
 
 class Deferred(msgspec.Struct, frozen=True, kw_only=True):

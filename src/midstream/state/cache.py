@@ -15,21 +15,21 @@ from dataclasses import dataclass, field
 
 import lmdb
 
+from midstream.checkpoint.checksum import checksum_of, copied
+from midstream.checkpoint.journal import SnapshotRef
+from midstream.checkpoint.storage import Storage, snapshot_directory
 from midstream.errors import StateError
-from midstream.journal import SnapshotRef
 from midstream.state.background import in_background
 from midstream.state.budget import Budget
 from midstream.state.changelog import Latest, Log
-from midstream.state.checksum import checksum_of, copied
 from midstream.state.history import Head, History
-from midstream.state.layered import LayeredStore
-from midstream.state.lmdb_store import LmdbStore, close_environment
 from midstream.state.location import boot_id, executor_cache
-from midstream.state.memory import MemoryStore
-from midstream.state.pending import Entries, PendingStore
-from midstream.state.store import Changes, GroupStore, Version
+from midstream.state.stores.contract import Changes, GroupStore, Version
+from midstream.state.stores.layered import LayeredStore
+from midstream.state.stores.lmdb import LmdbStore, close_environment
+from midstream.state.stores.memory import MemoryStore
+from midstream.state.stores.pending import Entries, PendingStore
 from midstream.state.throttle import Throttle
-from midstream.storage import Storage, snapshot_directory
 
 IN_PLACE = ".base"
 _ROOM = 1 << 20  # bytes that a copy can grow by before it is mapped anew; a snapshot has no free pages

@@ -18,12 +18,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.ipc
 
+from midstream.checkpoint.checksum import (
+    Hasher,
+    checked_content,
+    digest,
+    named_by_content,
+)
+from midstream.checkpoint.storage import Storage
 from midstream.errors import StateError
 from midstream.state.backlog import Deferred
-from midstream.state.checksum import Hasher, checked_content, digest, named_by_content
 from midstream.state.keys import Bytes
-from midstream.state.store import Changes
-from midstream.storage import Storage
+from midstream.state.stores.contract import Changes
 
 _MOST_IN_BINARY = 1 << 30  # bytes: Arrow counts to twice that in a column of plain binary
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from random import SystemRandom
 
 from midstream.state.cache import Cache
-from midstream.state.lmdb_store import PAGE
+from midstream.state.stores.lmdb import PAGE
 
 _PROBES = 8  # pages that are read to see how fast a store is
 _random = SystemRandom()  # what a user's code makes of `random` stays as it is

@@ -9,10 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from midstream.journal import NEVER, Commit, Journal, OperatorState, SnapshotRef
+from midstream.checkpoint.journal import (
+    NEVER,
+    Commit,
+    Journal,
+    OperatorState,
+    SnapshotRef,
+)
+from midstream.checkpoint.storage import Storage, commit_file, home_of
 from midstream.state.backlog import Deferred
-from midstream.state.store import Version
-from midstream.storage import Storage, commit_file, home_of
+from midstream.state.stores.contract import Version
 
 
 class LogsOf(NamedTuple):

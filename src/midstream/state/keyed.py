@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 
 from midstream.errors import StateError
-from midstream.functions import Timer
-from midstream.plan import StateField
-from midstream.state.forms import (
+from midstream.operators.functions.declare import Timer
+from midstream.plan.plan import StateField
+from midstream.state.entries import (
     EVENT,
     EXPIRY,
     FIELDS,
@@ -28,9 +28,9 @@ from midstream.state.forms import (
     field_prefix,
     split_field_entry,
 )
-from midstream.state.store import FIRST, LAST, Reader
+from midstream.state.stores.contract import FIRST, LAST, Reader
+from midstream.state.values import micros_of, moment_of
 from midstream.state.views import ListView, MapView
-from midstream.state.wire import micros_of, moment_of
 
 _TIMERS = {"event_time": EVENT, "processing_time": PROCESSING}
 _pack, _unpack = msgspec.msgpack.Encoder().encode, msgspec.msgpack.Decoder().decode

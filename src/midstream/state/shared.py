@@ -14,12 +14,17 @@ from typing import Any
 import pyarrow as pa
 
 from midstream.errors import StateError
-from midstream.functions import BROADCAST, GROUP
-from midstream.plan import StateField
-from midstream.state.forms import NEVER, SHARED, Form, Stage
+from midstream.operators.functions.declare import BROADCAST, GROUP
+from midstream.plan.plan import StateField
+from midstream.state.entries import (
+    NEVER,
+    SHARED,
+    Form,
+    Stage,
+)
 from midstream.state.keyed import GroupState
-from midstream.state.memory import MemoryStore
-from midstream.state.store import Reader
+from midstream.state.stores.contract import Reader
+from midstream.state.stores.memory import MemoryStore
 
 
 class SharedForms:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from midstream.state.forms import after, field_prefix
+from midstream.state.entries import after, field_prefix
 
 if TYPE_CHECKING:
     from midstream.state.keyed import GroupState

@@ -1,0 +1,182 @@
+"""After the commit: choose snapshots, delete what no retained epoch needs — within a budget: no epoch is slow."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator
+
+from midstream.checkpoint import storage as layout
+from midstream.checkpoint.journal import Commit, Journal, OperatorState
+from midstream.checkpoint.retention import (
+    changed_since_snapshot,
+    gaps,
+    needed,
+    snapshots_due,
+)
+from midstream.errors import CheckpointError
+from midstream.state.changelog import Report
+
+
+class Housekeeping:
+    """Keeps a checkpoint small."""
+
+    def __init__(self, journal: Journal, keep: int, budget: int) -> None:
+        self.log_bytes = 0  # of the last epoch
+        self.is_in_a_hurry = False  # every group that has changed is snapshotted, whatever that takes
+        self._journal = journal
+        self._storage = journal.storage
+        self._keep = keep
+        self._budget = budget
+        self._logged: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))  # operator -> group -> entries
+        self._snapshots: dict[str, dict[int, str]] = defaultdict(dict)  # operator -> group -> path of the newest
+        self._doomed: deque[tuple[int, str]] = deque()  # (epoch after which to delete, path)
+        self._epochs: list[int] = []  # whose records are there
+        self._kept: deque[Commit] = deque(maxlen=max(keep, 1))  # the newest, each of which stays restorable
+        self._aside: set[str] = set()  # directories of rows that were put aside
+        self._forgotten: set[str] = set()  # where operators were that are forgotten
+        self._pinned = 0  # savepoints under way: nothing is deleted meanwhile
+
+    def pin(self) -> None:
+        """Delete nothing until it is unpinned."""
+        self._pinned += 1
+
+    def unpin(self) -> None:
+        """Allow deletions again."""
+        self._pinned -= 1
+
+    def forget(self, operator: str, born: int) -> None:
+        """Know nothing of an operator any more, and delete its state as soon as nobody reads it."""
+        self._logged.pop(operator, None)
+        self._snapshots.pop(operator, None)
+        self._forgotten.add(layout.home_of(operator, born))
+
+    def snapshots_due(self, operator: str, state: OperatorState, epoch: int) -> list[int]:
+        """Choose the groups to snapshot in an epoch."""
+        if self.is_in_a_hurry:
+            return changed_since_snapshot(state)
+        budget = self._budget + self.log_bytes // 4
+        return snapshots_due(state, epoch, self._logged[operator], budget)
+
+    def discard(self, path: str, epoch: int) -> None:
+        """Delete what no record up to an epoch names.
+
+        Where there is no lease, once this driver has committed the epoch after it: until then another driver may be
+        about to commit that epoch, with these files.
+        """
+        if self._storage.is_local:
+            self._storage.delete(path)
+        else:  # what is there now, file by file: the epoch after it may write into the same directories
+            self._doomed.extendleft((epoch + 1, file) for file in self._files(path))
+
+    def _files(self, path: str) -> Iterator[str]:
+        names = self._storage.list(path)
+        for name in names:
+            yield from self._files(f"{path}/{name}")
+        if not names:
+            yield path
+
+    def drop_logs(self, homes: Iterable[str], epoch: int) -> None:
+        """Delete the change logs of an epoch that is run again; where there is no lease a start does it.
+
+        Another driver may have committed the epoch, with logs that lie beside these.
+        """
+        if self._storage.is_local:
+            for home in homes:
+                self._storage.delete(layout.log_directory(home, epoch))
+
+    def after(self, commit: Commit, reports: dict[str, list[Report]]) -> None:
+        """Tidy up after an epoch."""
+        self.log_bytes = 0
+        for operator, found in reports.items():
+            for report in found:
+                each = report.bytes / max(sum(changes for _, changes in report.groups), 1)  # bytes of a change
+                for group, changes in report.groups:
+                    self._logged[operator][group] += round(changes * each)
+                self.log_bytes += report.bytes
+                for group, _, _, path, _, _ in report.snapshots:
+                    self._logged[operator][group] = 0
+                    before = self._snapshots[operator].get(group)
+                    if before is not None:
+                        self._doomed.append((commit.epoch + self._keep, before))
+                    self._snapshots[operator][group] = path
+        while self._doomed and not self._pinned and self._doomed[0][0] <= commit.epoch:
+            self._storage.delete(self._doomed.popleft()[1])
+        self._forget(commit)
+
+    def _forget(self, commit: Commit) -> None:
+        self._epochs.append(commit.epoch)
+        self._kept.append(commit)
+        if self._pinned:
+            return
+        for home in self._forgotten:
+            self._delete_home(home)
+        self._forgotten.clear()
+        kept = [state for commit in self._kept for state in commit.operators.values()]
+        named = {each.path.rsplit("/", 2)[0] for state in kept for each in state.backlog}  # one directory an epoch
+        for directory in self._aside - named:
+            self._storage.delete(directory)
+        self._aside = named
+        ranges = needed(self._kept)
+        gone = [e for e in self._epochs if not any(first <= e <= last for first, last in ranges)]
+        for epoch in gone:
+            for operator, state in commit.operators.items():
+                self._storage.delete(layout.log_directory(layout.home_of(operator, state.born), epoch))
+            self._journal.forget(epoch)
+            self._epochs.remove(epoch)
+
+    def _delete_home(self, home: str) -> None:
+        directory = layout.state_directory(home)
+        self._storage.delete(directory)
+        if not self._storage.list(parent := directory.rsplit("/", 1)[0]):
+            self._storage.delete(parent)
+
+    def sweep(self, commit: Commit) -> None:
+        """After a restart: delete what no record names — runs that never committed, snapshots nobody counts.
+
+        Nothing is deleted before the records are known to be one history: of one that lacks a record, the change logs
+        which that record names would go.
+        """
+        self._epochs = self._journal.epochs()
+        records = [self._journal.commit(epoch) for epoch in self._epochs]
+        if wrong := gaps(records):
+            raise CheckpointError(
+                f"the history in {self._storage.path(layout.COMMITS)} is not whole: {'; '.join(wrong)}. Restore the "
+                "checkpoint from a copy, all of it, or start from a savepoint"
+            )
+        for directory in (layout.COMMITS, layout.JOURNAL):
+            for name in self._storage.list(directory):
+                if name.endswith(".tmp"):
+                    self._storage.delete(f"{directory}/{name}")
+        named: set[str] = set()
+        for record in records:
+            self._kept.append(record)
+            for state in record.operators.values():
+                named.update(log.path for log in state.logs)
+                named.update(snapshot.path for snapshot in state.snapshots if snapshot is not None)
+                self._aside.update(each.path.rsplit("/", 2)[0] for each in state.backlog)
+        homes = {operator: layout.home_of(operator, state.born) for operator, state in commit.operators.items()}
+        for operator in self._storage.list(layout.STATE):
+            for born in self._storage.list(f"{layout.STATE}/{operator}"):
+                if f"{operator}/{born}" != homes.get(operator):
+                    self.discard(layout.state_directory(f"{operator}/{born}"), commit.epoch)
+        for operator, state in commit.operators.items():
+            home = homes[operator]
+            root = layout.log_directory(home, 0).rsplit("/", 1)[0]
+            for epoch_name in self._storage.list(root):
+                for run in self._storage.list(f"{root}/{epoch_name}"):
+                    for name in self._storage.list(f"{root}/{epoch_name}/{run}"):
+                        if f"{root}/{epoch_name}/{run}/{name}" not in named:
+                            self.discard(f"{root}/{epoch_name}/{run}/{name}", commit.epoch)
+            aside = layout.backlog_directory(home)
+            for epoch_name in self._storage.list(aside):
+                if f"{aside}/{epoch_name}" not in self._aside:
+                    self.discard(f"{aside}/{epoch_name}", commit.epoch)
+            for group in range(len(state.snapshots)):
+                directory, reference = layout.snapshot_directory(home, group), state.snapshots[group]
+                if reference is not None:
+                    self._snapshots[operator][group] = reference.path
+                for path in (f"{directory}/{name}" for name in self._storage.list(directory)):
+                    if path not in named:
+                        self.discard(path, commit.epoch)
+                    elif reference is None or path != reference.path:
+                        self._doomed.append((commit.epoch + self._keep, path))

@@ -1,0 +1,58 @@
+"""The report of a committed epoch: what its slots said, summed up for people."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from midstream.checkpoint.journal import Commit
+from midstream.epoch.attempt import Outcome
+from midstream.events import Progress
+from midstream.plan import plan as p
+from midstream.state.changelog import Report
+from midstream.state.values import moment_of
+
+
+def progress_of(
+    commit: Commit,
+    outcome: Outcome,
+    plan: p.Plan,
+    times: dict[str, float],
+    log_bytes: int,
+    moving: dict[str, int],
+    sizes: dict[str, dict[int, tuple[int, int]]],
+) -> Progress:
+    """Sum up an epoch; of every part of a slot's task the slowest slot counts."""
+
+    def total(count: Callable[[Report], int]) -> dict[str, int]:
+        return {id: sum(count(report) for _, report in found) for id, found in outcome.reports.items()}
+
+    slowest: dict[str, float] = {}
+    for found in outcome.reports.values():
+        for _, report in found:
+            for part, seconds in report.times.items():
+                slowest[f"slot.{part}"] = max(slowest.get(f"slot.{part}", 0.0), seconds)
+    return Progress(
+        epoch=commit.epoch,
+        version=commit.version,
+        clock=moment_of(commit.clock).isoformat(),
+        rows=total(lambda report: report.rows),
+        keys=total(lambda report: report.keys),
+        watermarks={
+            watermark.id: moment_of(commit.event_times[watermark.id] - watermark.delay).isoformat()
+            for watermark in plan.of(p.Watermark)
+            if watermark.id in commit.event_times
+        },
+        log_bytes=log_bytes,
+        snapshots=sum(total(lambda report: len(report.snapshots)).values()),
+        accessed=total(lambda report: report.accessed),
+        restored=total(lambda report: report.restored),
+        copied=total(lambda report: report.copied),
+        moving=moving,
+        entries={id: sum(entries for entries, _ in found.values()) for id, found in sizes.items()},
+        state_bytes={id: sum(size for _, size in found.values()) for id, found in sizes.items()},
+        late={id: n for id, n in total(lambda report: report.late).items() if isinstance(plan[id], p.Window)}
+        | outcome.late,
+        errors={id: n for id, n in total(lambda report: report.errors).items() if p.gives_errors(plan[id])}
+        | outcome.errors,
+        durations={**times, **slowest},
+    )

@@ -1,0 +1,125 @@
+"""Windows by the number of rows: what the user writes, and the ordinary operators that it becomes.
+
+    visits ── tens (process: the open windows of a key, see `count_task`)
+
+Over all rows, and where some rows end windows, there is a transform before it, `tens.rows`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from midstream.errors import PlanError
+from midstream.flow.builders import named
+from midstream.operators.aggregates.declare import (
+    FLOATS,
+    INTEGERS,
+    quote,
+    widest,
+)
+from midstream.operators.resolve import check_punctuation, worked_out
+from midstream.operators.windows.by_count.rules import (
+    ENDS,
+    CountWindows,
+    Part,
+    Result,
+)
+from midstream.plan.column_names import clash, refuse_taken
+from midstream.plan.plan import AggregateSpec
+from midstream.plan.windows import CountWindow
+from midstream.spark.types import ddl
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from midstream.flow.flow import Stream
+
+NUMBER = "window"
+_ALL = "_all"  # the key where there is none
+_NUMBERS = (*INTEGERS, *FLOATS)
+
+
+def count_windows(
+    rows: Stream,
+    keys: Sequence[str],
+    window: CountWindow,
+    partition_by: str,
+    punctuation: str,
+    *,
+    id: str,
+    slots: int,
+    aggregates: dict[str, AggregateSpec],
+) -> Stream:
+    """Add the operators; see `WindowedStream.aggregate`."""
+    flow = rows.flow
+    named(id, tuple(keys), aggregates)
+    resolved = worked_out(flow.session, flow.plan())
+    types = {field.name: ddl(field.dataType) for field in resolved.schemas[rows.id]}
+    for column in (*keys, *(spec.column for spec in aggregates.values() if spec.column)):
+        if column not in types:
+            raise PlanError(f"window {id!r}: there is no column {column!r}; the stream has {', '.join(types)}")
+    refuse_taken(id, list(types), (ENDS, _ALL))
+    if name := clash([*aggregates, *keys], [NUMBER]):
+        raise PlanError(f"window {id!r}: the name {name!r} is that of another result already; rename it")
+    parts, results, shown = _parts(id, aggregates, types)
+    columns = [*((key, types[key]) for key in keys), (NUMBER, "bigint"), *zip(aggregates, shown, strict=True)]
+    schema = ", ".join(f"{quote(name)} {type}" for name, type in columns)
+    check_punctuation(flow.session, f"window {id!r}", punctuation, resolved.schemas[rows.id])
+    if punctuation or not keys:
+        rows = rows.transform(f"{id}.rows", Marked(punctuation, not keys))
+    keyed = rows.key_by(*keys, partition_by=partition_by) if keys else rows.key_by(_ALL)
+    rules = CountWindows(window, len(keys), parts, results, ends=bool(punctuation))
+    return keyed.process(id, rules, schema=schema, slots=slots)
+
+
+@dataclass(frozen=True)
+class Marked:
+    """Gives rows what they lack: whether they end the windows of their key, and a key."""
+
+    punctuation: str
+    as_one: bool
+
+    def __call__(self, rows: DataFrame) -> DataFrame:
+        """Add the columns."""
+        ends = [f"coalesce({self.punctuation}, false) as {ENDS}"] if self.punctuation else []
+        return rows.selectExpr("*", *ends, *([f"0 as {_ALL}"] if self.as_one else []))
+
+
+def _parts(
+    id: str, aggregates: dict[str, AggregateSpec], types: dict[str, str]
+) -> tuple[tuple[Part, ...], tuple[Result, ...], list[str]]:
+    """What is kept, the results that are made of it, and the types of these."""
+    parts: dict[Part, int] = {}
+
+    def part(how: str, column: str, type: str) -> int:
+        return parts.setdefault(Part(how, column, type), len(parts))
+
+    results, shown = [], []
+    for name, spec in aggregates.items():
+        function, column, type = spec.function, spec.column, types.get(spec.column, "")
+        if function == "count":
+            results.append(Result(function, part("count", column, "bigint")))
+            shown.append("bigint")
+        elif function in ("sum", "mean") and type in _NUMBERS:
+            result = "bigint" if type in INTEGERS and function == "sum" else "double"
+            added = part("total" if type in INTEGERS and function == "mean" else "sum", column, result)
+            results.append(Result(function, added, part("count", column, "bigint")))
+            shown.append(result)
+        elif function in ("sum", "mean") and type.startswith("decimal"):
+            results.append(Result(function, part("sum", column, widest(type)), part("count", column, "bigint")))
+            shown.append(widest(type) if function == "sum" else "double")
+        elif function in ("first", "last") or (function in ("min", "max") and _has_order(type)):
+            results.append(Result(function, part(function, column, type)))
+            shown.append(type)
+        else:
+            raise PlanError(
+                f"window {id!r}: {name} = {function}({column!r}) of a column of type {type} cannot be kept in windows "
+                "by count; they have count, first and last, sum and mean of numbers, min and max of what has an order"
+            )
+    return tuple(parts), tuple(results), shown
+
+
+def _has_order(type: str) -> bool:
+    return type in (*_NUMBERS, "string", "boolean", "date", "timestamp") or type.startswith("decimal")

@@ -1,0 +1,1 @@
+"""Declared aggregates: what a user declares, how accumulators are merged, and the task."""

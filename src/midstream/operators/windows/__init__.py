@@ -1,0 +1,1 @@
+"""Windows of event time: where rows belong, the panes that windows share, and their tasks."""

@@ -1,0 +1,152 @@
+"""Windows by count: which rows of a key begin one, what is kept of those that are open, and the results of that."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from midstream.operators.functions.declare import KeyedFunction, StateDeclaration, value
+from midstream.plan.windows import CountWindow
+from midstream.spark.types import struct
+
+ENDS = "_ends"  # the column that says whether a row ends the windows of its key
+
+
+class Open(NamedTuple):
+    """A window that is not full yet; rows of a key are numbered from 0."""
+
+    number: int
+    begin: int  # the row that it began with
+    size: int
+    until: int | None = None  # when it comes out at the latest, once that is known
+
+
+class Part(NamedTuple):
+    """What is kept of a column, for some rows, to make results of. A tuple, so that a plan sees what has changed."""
+
+    how: str  # count | sum | total (a sum as a double) | min | max | first | last
+    column: str  # "": none, rows are counted
+    type: str
+
+    @property
+    def name(self) -> str:
+        """Its name in the state: what has another meaning has another name."""
+        return f"{self.how} {self.column}".strip()
+
+    @property
+    def is_added(self) -> bool:
+        """Whether what is kept of more rows is a sum."""
+        return self.how in ("count", "sum", "total")
+
+
+class Result(NamedTuple):
+    """One aggregate of a window: which parts it is made of, by their numbers."""
+
+    function: str
+    value: int
+    values: int = 0  # sum, mean: how many values there were
+
+    def of(self, parts: list[pa.Array]) -> pa.Array:
+        """Work it out, for many windows."""
+        if self.function not in ("sum", "mean"):
+            return parts[self.value]
+        values, counts = parts[self.value], parts[self.values].to_numpy()
+        if self.function == "mean":
+            return pa.array(values.cast(pa.float64()).to_numpy() / np.maximum(counts, 1), mask=counts == 0)
+        return pc.if_else(pa.array(counts == 0), None, values)
+
+
+class CountWindows(KeyedFunction):
+    """Says which windows a key has, and what is kept of them; its task is `count_task`.
+
+    Promised: a row begins a window if it is in no window otherwise, or, where windows overlap, `step` rows after the
+    one that began the last window; a window keeps the size that it began with, and its timeout once that runs.
+    Not promised: that rows of different epochs are taken in the order of event time.
+    """
+
+    def __init__(
+        self,
+        window: CountWindow,
+        keys: int,
+        parts: tuple[Part, ...],
+        results: tuple[Result, ...],
+        *,
+        ends: bool = False,
+    ) -> None:
+        self.size, self.step, self.timeout = window.size, window.step, window.timeout
+        self.keys, self.parts, self.results = keys, parts, results  # keys: how many columns of them come out
+        self.ends = ends  # whether rows may end windows
+
+    def declared(self) -> dict[str, StateDeclaration]:
+        """What `Key` has: some numbers, the open windows, and what their rows are, in panes; oldest first."""
+        window = struct([*((name, "bigint") for name in ("number", "begin", "size")), ("until", "timestamp")])
+        pane = struct([("begin", "bigint"), *((part.name, part.type) for part in self.parts)])
+        numbers = {name: value("bigint") for name in ("seen", "following", "begun", "ended")}
+        return numbers | {"open": value(f"array<{window}>"), "panes": value(f"array<{pane}>")}
+
+    def begins(self, open_: list[Open], begun: int, at: int, stop: int) -> range:
+        """Which of some rows begin a window: the first that is in none, or, where they overlap, the next in turn."""
+        first = max((window.begin + window.size for window in open_), default=at)
+        if self.step < self.size:
+            first = min(first, max(begun + self.step, at))
+        return range(first, stop, self.step)
+
+
+@dataclass(slots=True)
+class Key:
+    """A key at hand: what is kept of it, and what becomes of its windows."""
+
+    group: int
+    encoded: bytes
+    seen: int  # rows before this epoch
+    following: int  # the number of the next window
+    begun: int  # the row with which the last window began
+    ended: int  # the row before which the last window ended that was full
+    open: list[Open]  # oldest first
+    panes: list[list[Any]]  # kept: with which row each begins, and what it holds
+    first: int = 0  # of its rows in this epoch
+    rows: int = 0
+    over: list[tuple[Open, int]] = field(default_factory=list)  # windows that come out, and before which row they end
+    cuts: list[int] = field(default_factory=list)  # rows of this epoch that begin a pane
+
+    def take_rows(self, rules: CountWindows, ends: Sequence[int]) -> None:
+        """Begin and end windows; those that are open also behind some of the rows."""
+        at, last = self.seen, self.seen + self.rows
+        self.cuts += [at] if self.ended == at else []  # as if the epoch had not ended there: sums are rounded alike
+        for stop, ends_all in (*((self.seen + end, True) for end in ends), (last, False)):
+            begins = rules.begins(self.open, self.begun, at, stop)
+            self.open += [Open(number, begin, rules.size) for number, begin in enumerate(begins, self.following)]
+            self.following += len(begins)
+            self.begun = begins[-1] if begins else self.begun
+            still = []
+            for window in self.open:
+                end = window.begin + window.size
+                if ends_all or end <= stop:
+                    self.over.append((window, min(end, stop)))
+                else:
+                    still.append(window)
+            self.open, at = still, stop
+            self.cuts += begins
+        ended = [end for _, end in self.over]
+        self.cuts += [end for end in ended if end < last]
+        self.ended = max(ended, default=self.ended)
+
+    def end_until(self, moment: int) -> None:
+        """End windows whose time is over."""
+        is_over = [window.until is not None and window.until <= moment for window in self.open]
+        here = list(zip(self.open, is_over, strict=True))
+        self.over += [(window, self.seen + self.rows) for window, ended in here if ended]
+        self.open = [window for window, ended in here if not ended]
+
+    def place(self, begin: int) -> int:
+        """Where among the kept panes and the rows of the key one is that begins with a row."""
+        if begin < self.seen:
+            return bisect_left(self.panes, begin, key=itemgetter(0))
+        return len(self.panes) + begin - self.seen

@@ -1,0 +1,25 @@
+"""Old and new place both process until they agree; only what the old one gives counts. Then all groups flip at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from midstream.placement.strategies.contract import Moving, Step, Strategy
+
+
+@dataclass(frozen=True, slots=True)
+class Parallel(Strategy):
+    """Flips nothing until the new place has made, of the same rows, the same of every group as the old one."""
+
+    def step(self, moving: Moving) -> Step:
+        """Fetch, process twice what was fetched, flip everything.
+
+        >>> step = Parallel().step(Moving((3, 1), ready=frozenset({3})))
+        >>> step.fetch, sorted(step.both)
+        ((3, 1), [3])
+        >>> sorted(Parallel().step(Moving((3, 1), frozenset({3, 1}), agreed=frozenset({3, 1}))).flip)
+        [1, 3]
+        """
+        if moving.agreed >= set(moving.waiting):
+            return Step(flip=frozenset(moving.waiting))
+        return Step(fetch=moving.waiting, both=moving.ready)

@@ -1,0 +1,84 @@
+"""A plan as text: JSON that is read back without running anything. Pure."""
+
+from __future__ import annotations
+
+import ast
+import datetime
+import math
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+
+from midstream.errors import PlanError
+from midstream.plan.plan import (
+    AnyOperator,
+    Migration,
+    Plan,
+    Process,
+    StateField,
+)
+
+
+def encode(plan: Plan) -> bytes:
+    """Write a plan as JSON."""
+    return msgspec.json.format(msgspec.json.encode(_with_defaults(plan, _shown)), indent=1)
+
+
+def decode(text: bytes) -> Plan:
+    """Read a plan that `encode` wrote."""
+    return _with_defaults(msgspec.json.decode(text, type=Plan), _read)
+
+
+def _with_defaults(plan: Plan, convert: Callable[[StateField], Any]) -> Plan:
+    """Convert the defaults of declared state: JSON has no infinities, decimals or moments."""
+
+    def fields(state: tuple[StateField, ...]) -> tuple[StateField, ...]:
+        return tuple(msgspec.structs.replace(field, default=convert(field)) for field in state)
+
+    def migration(older: Migration | None) -> Migration | None:
+        if older is None:
+            return None
+        return msgspec.structs.replace(older, state=fields(older.state), before=migration(older.before))
+
+    def converted(operator: AnyOperator) -> AnyOperator:
+        if not isinstance(operator, Process):
+            return operator
+        return msgspec.structs.replace(
+            operator,
+            state=fields(operator.state),
+            shared=fields(operator.shared),
+            migration=migration(operator.migration),
+        )
+
+    return msgspec.structs.replace(plan, operators=tuple(map(converted, plan.operators)))
+
+
+def _shown(field: StateField) -> str | None:
+    """Write a default as a Python literal, or as its kind and text: nothing that is read from a plan is run."""
+    value = field.default
+    if value is None:
+        return None
+    if isinstance(value, (bool, int, str, bytes, tuple)) or (isinstance(value, float) and math.isfinite(value)):
+        return repr(value)
+    for kind, (type, write, _) in _KINDS.items():
+        if isinstance(value, type):
+            return f"{kind} {write(value)}"
+    raise PlanError(f"the default of state {field.name!r}, {value!r}, cannot be kept: use a plain Python value")
+
+
+def _read(field: StateField) -> Any:
+    if field.default is None:
+        return None
+    kind, _, text = field.default.partition(" ")
+    return _KINDS[kind][2](text) if kind in _KINDS else ast.literal_eval(field.default)
+
+
+# kind -> (type, to text, from text); a moment is a date too, so it comes first
+_KINDS: dict[str, tuple[Any, Callable[[Any], str], Callable[[str], Any]]] = {
+    "float": (float, repr, float),  # infinities and NaN
+    "decimal": (Decimal, str, Decimal),
+    "datetime": (datetime.datetime, datetime.datetime.isoformat, datetime.datetime.fromisoformat),
+    "date": (datetime.date, datetime.date.isoformat, datetime.date.fromisoformat),
+}

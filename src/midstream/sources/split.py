@@ -1,0 +1,118 @@
+"""The rows of each source in a batch, as a query that Spark still may optimise.
+
+A batch is the union of all sources, and Spark gives it as rows that are yet to be worked out. To take one source out of
+it by its tag reads all of them, and works out every column of every row, whatever is done with them. But Spark's plan
+of the batch says how the rows of each source are made of what its reader gives. Over the reader's rows of this batch
+that is a query like any other: Spark reads one source only, drops rows before it works their columns out, and works out
+no column that nobody asks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from py4j.java_gateway import JavaClass
+from pyspark.sql import DataFrame
+
+from midstream.sources.union import TAG
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_DATASET, _MAP = "org.apache.spark.sql.classic.Dataset", "scala.collection.immutable.HashMap"
+_OBJECT, _ROWS = "java.lang.Object", "org.apache.spark.sql.execution.ColumnarToRowExec"
+
+
+def execution_of(spark: SparkSession, query: str) -> Any | None:
+    """What Spark has planned for the batch that a query is at, given its name; `None` if it does not run."""
+    for running in spark.streams.active:
+        if running.name == query:
+            return running._jsq.streamingQuery().lastExecution()
+    return None
+
+
+def parts_of(batch: DataFrame, execution: Any, tags: Iterable[int]) -> dict[int, DataFrame] | None:
+    """Take a batch apart: the rows of sources, by their tags, with the columns of the batch.
+
+    Promised: a part has all rows of its source, and none of another; Spark's count of the rows that were read is of the
+    parts that are run. `None` where the plan has a form that does not say which rows are of which source.
+
+    Not promised: the state of stateful operators; a source must have none.
+    """
+    whole, wanted = execution.optimizedPlan(), set(tags)
+    plans = list(_each(whole.children())) if whole.nodeName() == "Union" else [whole]
+    readers = list(_each(execution.executedPlan().collectLeaves()))
+    found: dict[int, list[DataFrame]] = {tag: [] for tag in wanted}
+    for plan in plans:
+        tag, leaves = _tag(plan), list(_each(plan.collectLeaves()))
+        if tag is None or len(leaves) > len(readers):
+            return None
+        its, readers = readers[: len(leaves)], readers[len(leaves) :]
+        if tag in wanted:
+            part = _over(batch.sparkSession, plan, leaves, its)
+            if part is None:
+                return None
+            found[tag].append(part)
+    if readers:
+        return None
+    return {tag: _together(parts) if parts else batch.where("false") for tag, parts in found.items()}
+
+
+def _over(session: SparkSession, plan: Any, leaves: list[Any], readers: list[Any]) -> DataFrame | None:
+    """A plan over the rows that the readers of this batch give, in place of the streams that it names."""
+    java = _Java(session)
+    rows = java.named(_MAP)()
+    for leaf, reader in zip(leaves, readers, strict=True):
+        if leaf.isStreaming():
+            if reader.nodeName() == "ReusedExchange" or not reader.outputSet().subsetOf(leaf.outputSet()):
+                return None
+            rows = rows.updated(leaf, java.rows(reader))
+    made = plan.transform(rows)  # a map is a function that says of what it is one
+    return DataFrame(java.named(_DATASET).ofRows(session._jsparkSession, made), session)
+
+
+class _Java:
+    """What is asked of Java, by names that are not looked up first: that would cost a call for each of their parts."""
+
+    def __init__(self, session: SparkSession) -> None:
+        gateway = session.sparkContext._gateway
+        assert gateway is not None
+        self._session, self._gateway = session._jsparkSession, gateway
+
+    def named(self, name: str) -> JavaClass:
+        """A class."""
+        return JavaClass(name, self._gateway._gateway_client)
+
+    def rows(self, reader: Any) -> Any:
+        """The rows of a reader as the leaf of a plan, with the reader's own columns."""
+        if reader.supportsColumnar():
+            reader = self.named(_ROWS)(reader)
+        frame = self._session.internalCreateDataFrame(reader.execute(), reader.schema(), False)
+        leaf = frame.queryExecution().logical()
+        fields = self._gateway.new_array(self.named(_OBJECT), leaf.productArity())
+        for i in range(len(fields)):
+            fields[i] = leaf.productElement(i) if i else reader.output()
+        return leaf.makeCopy(fields)
+
+
+def _together(parts: list[DataFrame]) -> DataFrame:
+    """A source that is a union itself has several."""
+    first, *others = parts
+    for other in others:
+        first = first.union(other)
+    return first
+
+
+def _tag(plan: Any) -> int | None:
+    """The tag that all rows of a plan have, if it says so."""
+    if plan.nodeName() != "Project":
+        return None
+    first = plan.projectList().head()
+    if first.name() != TAG or first.nodeName() != "Alias" or first.child().nodeName() != "Literal":
+        return None
+    return int(first.child().value())
+
+
+def _each(sequence: Any) -> Iterator[Any]:
+    return (sequence.apply(i) for i in range(sequence.size()))
