@@ -9,17 +9,19 @@ from pathlib import Path
 
 import msgspec
 
-from midstream.checkpoint.journal import (
+from midstream.checkpoint.journal import Journal
+from midstream.checkpoint.layout import home_of, log_directory
+from midstream.checkpoint.records import (
     Commit,
-    Journal,
     LogRef,
     OperatorState,
+    Report,
     SnapshotRef,
 )
-from midstream.checkpoint.storage import Storage, home_of, log_directory
+from midstream.checkpoint.storage import Storage
 from midstream.epoch.commit import epoch_of
 from midstream.state.cache import Cache
-from midstream.state.changelog import LogWriter, Report
+from midstream.state.changelog import LogWriter
 from midstream.state.history import Head, logs_of
 from midstream.state.stores.contract import FIRST, LAST, GroupStore
 

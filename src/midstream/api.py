@@ -1,6 +1,7 @@
 """The public names: what `import midstream as ms` gives."""
 
 from midstream import sinks, sources
+from midstream.checkpoint.records import Cut, Phase
 from midstream.errors import (
     CheckpointError,
     JobError,
@@ -33,7 +34,6 @@ from midstream.modifications.changes import (
     replace,
 )
 from midstream.modifications.handle import Modification, ModificationError
-from midstream.modifications.phases import Cut, Phase
 from midstream.modifications.relocations import (
     drain,
     move,
@@ -55,12 +55,7 @@ from midstream.operators.aggregates.declare import (
     quantiles,
     sum,
 )
-from midstream.operators.functions.declare import (
-    Context,
-    KeyedFunction,
-    Timer,
-    value,
-)
+from midstream.operators.functions.declare import Context, KeyedFunction, value
 from midstream.operators.functions.declare import list_of as list
 from midstream.operators.functions.declare import map_of as map
 from midstream.placement import strategies
@@ -71,6 +66,7 @@ from midstream.plan.windows import (
     sliding,
     tumbling,
 )
+from midstream.state.timers import Timer
 
 __all__ = [
     "Aggregator",

@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from midstream.checkpoint.storage import IDENTITY
+from midstream.checkpoint.layout import IDENTITY
 from midstream.testing import Cluster
 from tests.chaos.life import FINAL, FailureError, Life, Modification, files_of, first_file
 from tests.chaos.model import ROWS, Change, Spec, rows

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from pyspark.sql import SparkSession
 
 import midstream as ms
-from midstream.checkpoint.storage import commit_file, home_of, log_directory
+from midstream.checkpoint.layout import commit_file, home_of, log_directory
 from midstream.events import (
     Before,
     Event,

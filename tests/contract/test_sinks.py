@@ -23,7 +23,7 @@ from psycopg.sql import SQL, Identifier
 from pyspark.sql import DataFrame
 
 from midstream import sinks
-from midstream.checkpoint.delivery import Delivered
+from midstream.checkpoint.records import Delivered
 from midstream.sinks import Sink
 from midstream.sinks.contract import LostRowsError, OtherHistoryError
 from midstream.sinks.memory import Memory

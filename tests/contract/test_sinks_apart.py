@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from midstream import sinks
-from midstream.checkpoint.delivery import Delivered
+from midstream.checkpoint.records import Delivered
 from midstream.errors import SinkError
 from midstream.plan import code
 from midstream.sinks import directories

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow.fs as pafs
 import pytest
 
-from midstream.checkpoint import storage as layout
+from midstream.checkpoint import layout
 from midstream.checkpoint.storage import Storage
 from midstream.errors import CheckpointError
 from tests.object_store import Gate, Rule

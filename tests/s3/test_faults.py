@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from midstream.checkpoint import storage as layout
+from midstream.checkpoint import layout
 from midstream.checkpoint.storage import Storage
 from midstream.errors import CheckpointError, MidstreamError, SinkError
 from midstream.events import (

@@ -17,7 +17,12 @@ from pyspark.sql import SparkSession
 import midstream as ms
 from midstream import testing
 from midstream.events import Step
-from midstream.testing import Crash, Live, TaskFailure, batches
+from midstream.testing import (
+    Crash,
+    Live,
+    TaskFailure,
+    batches,
+)
 from tests.modifying import Modified, outcome
 from tests.modifying import expected as modified
 

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 import midstream as ms
 from midstream import testing
-from midstream.modifications.phases import Phase
+from midstream.checkpoint.records import Phase
 
 SCHEMA = "k long, v long"
 

@@ -14,26 +14,27 @@ from hypothesis import strategies as st
 
 from midstream.checkpoint.checksum import checksum_of
 from midstream.checkpoint.housekeeping import Housekeeping
-from midstream.checkpoint.journal import (
-    Commit,
-    Journal,
-    LogRef,
-    OperatorState,
-    SnapshotRef,
-)
-from midstream.checkpoint.storage import (
-    Storage,
+from midstream.checkpoint.journal import Journal
+from midstream.checkpoint.layout import (
     commit_file,
     home_of,
     log_directory,
     snapshot_directory,
 )
+from midstream.checkpoint.records import (
+    Commit,
+    LogRef,
+    OperatorState,
+    Report,
+    SnapshotRef,
+)
+from midstream.checkpoint.storage import Storage
 from midstream.epoch.commit import epoch_of
 from midstream.operators.tables import PortableFunction
 from midstream.plan.plan import StateField
 from midstream.state import entries as forms
 from midstream.state.cache import Cache
-from midstream.state.changelog import LogWriter, Report
+from midstream.state.changelog import LogWriter
 from midstream.state.history import Head, logs_of
 from midstream.state.keys import KeyCodec
 from midstream.state.stores.contract import (

@@ -10,14 +10,16 @@ from typing import Any
 
 import pyarrow as pa
 
-from midstream.checkpoint.journal import (
+from midstream.checkpoint.journal import Journal
+from midstream.checkpoint.layout import backlog_directory, log_directory
+from midstream.checkpoint.records import (
     Commit,
-    Journal,
     LogRef,
     OperatorState,
+    Report,
     SnapshotRef,
 )
-from midstream.checkpoint.storage import Storage, backlog_directory, log_directory
+from midstream.checkpoint.storage import Storage
 from midstream.epoch.commit import epoch_of
 from midstream.operators.aggregates.declare import AggregateSpec, compile_aggregates
 from midstream.operators.aggregates.task import AggregateTask
@@ -31,7 +33,7 @@ from midstream.operators.task import (
 from midstream.plan.routing import Routing
 from midstream.state.backlog import left_over
 from midstream.state.cache import Cache
-from midstream.state.changelog import Report, read_report
+from midstream.state.changelog import read_report
 from midstream.state.history import Head, logs_of
 from tests.histories import HOME
 

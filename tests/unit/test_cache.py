@@ -9,11 +9,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from midstream.checkpoint.storage import commit_file, log_directory
+from midstream.checkpoint.layout import commit_file, log_directory
+from midstream.checkpoint.records import Report
 from midstream.errors import StateError
 from midstream.state.background import in_background
 from midstream.state.cache import Cache
-from midstream.state.changelog import LogWriter, Report
+from midstream.state.changelog import LogWriter
 from midstream.state.location import boot_id, discard_other_boots
 from midstream.state.stores import lmdb as lmdb_store
 from midstream.state.stores.contract import Version

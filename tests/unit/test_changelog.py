@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from midstream.checkpoint.records import Report
 from midstream.checkpoint.storage import Storage
 from midstream.errors import StateError
 from midstream.state import changelog
@@ -19,7 +20,6 @@ from midstream.state.changelog import (
     Latest,
     Log,
     LogWriter,
-    Report,
     read_report,
 )
 

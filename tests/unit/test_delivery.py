@@ -8,9 +8,9 @@ from midstream.checkpoint.delivery import (
     Agrees,
     Ahead,
     Behind,
-    Delivered,
     judged,
 )
+from midstream.checkpoint.records import Delivered
 
 BEFORE, NOW = Delivered(9, "b"), Delivered(10, "n")
 IDS = {8: "a", 9: "b", 10: "n"}

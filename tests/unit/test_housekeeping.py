@@ -10,14 +10,11 @@ import pytest
 
 from midstream.checkpoint.housekeeping import Housekeeping
 from midstream.checkpoint.journal import Journal
-from midstream.checkpoint.storage import (
-    Storage,
-    commit_file,
-    home_of,
-    log_directory,
-)
+from midstream.checkpoint.layout import commit_file, home_of, log_directory
+from midstream.checkpoint.records import Report
+from midstream.checkpoint.storage import Storage
 from midstream.errors import CheckpointError
-from midstream.state.changelog import LogWriter, Report
+from midstream.state.changelog import LogWriter
 from tests.histories import GROUPS, HOME, Changes, History, contents
 from tests.object_store import Gate
 

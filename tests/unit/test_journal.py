@@ -12,32 +12,34 @@ from pathlib import Path
 
 import pytest
 
-from midstream.checkpoint.journal import (
-    FORMAT,
-    Commit,
-    Identity,
-    Intent,
-    Journal,
-    LogRef,
-    OperatorState,
-    SnapshotRef,
-)
-from midstream.checkpoint.lease import Lease
-from midstream.checkpoint.offsets import Feed
-from midstream.checkpoint.storage import (
+from midstream.checkpoint.journal import Journal
+from midstream.checkpoint.layout import (
     FEEDS,
     FORGOTTEN,
     IDENTITY,
-    Storage,
     commit_file,
     journal_file,
     modification_file,
     plan_file,
 )
+from midstream.checkpoint.lease import Lease
+from midstream.checkpoint.offsets import Feed
+from midstream.checkpoint.records import (
+    FORMAT,
+    Commit,
+    Cut,
+    Identity,
+    Intent,
+    LogRef,
+    OperatorState,
+    Phase,
+    Record,
+    SnapshotRef,
+    Staged,
+)
+from midstream.checkpoint.storage import Storage
 from midstream.errors import CheckpointError
-from midstream.modifications.phases import Cut, Phase, Record
 from midstream.plan.plan import Plan, Source
-from midstream.sinks.contract import Staged
 
 
 @pytest.fixture

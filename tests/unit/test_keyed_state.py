@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from midstream.errors import StateError
-from midstream.operators.functions.declare import Timer
 from midstream.plan.plan import StateField
 from midstream.state import entries as forms
 from midstream.state.entries import Form
 from midstream.state.keyed import GroupState
 from midstream.state.stores.contract import FIRST, LAST, Version
 from midstream.state.stores.memory import MemoryStore
+from midstream.state.timers import Timer
 from midstream.state.values import moment_of
 from tests.edits import Edits
 

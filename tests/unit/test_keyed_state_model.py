@@ -9,8 +9,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from midstream.operators.functions.declare import Timer
 from midstream.state.stores.memory import MemoryStore
+from midstream.state.timers import Timer
 from midstream.state.values import moment_of
 from tests.edits import Edits
 from tests.unit.test_keyed_state import TTL, VERSION, at_clock

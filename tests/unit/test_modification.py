@@ -6,13 +6,11 @@ import itertools
 
 import pytest
 
+from midstream.checkpoint.records import Cut, Phase, Record
 from midstream.modifications import phases as m
 from midstream.modifications.phases import (
     MOVES,
-    Cut,
     IllegalMoveError,
-    Phase,
-    Record,
     advance,
     recovered,
 )

@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from midstream.state.backlog import Deferred, left_over
+from midstream.checkpoint.records import Deferred
+from midstream.state.backlog import left_over
 from midstream.state.stores.memory import MemoryStore
 from midstream.state.stores.pending import PendingStore
 

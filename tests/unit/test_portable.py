@@ -17,7 +17,6 @@ import pytest
 from midstream.operators.aggregates import declare as ms
 from midstream.operators.aggregates.declare import compile_aggregates
 from midstream.operators.aggregates.merge import Merger
-from midstream.operators.functions.declare import Timer
 from midstream.operators.tables import (
     Portable,
     PortableAggregate,
@@ -31,6 +30,7 @@ from midstream.state.keyed import GroupState
 from midstream.state.keys import KeyCodec
 from midstream.state.stores.contract import FIRST, LAST, Version
 from midstream.state.stores.memory import MemoryStore
+from midstream.state.timers import Timer
 from midstream.state.values import moment_of
 from tests.edits import Edits
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from midstream.checkpoint.journal import Commit, Intent, OperatorState
+from midstream.checkpoint.records import Commit, Deferred, Intent, OperatorState, Report
 from midstream.epoch.attempt import Outcome
 from midstream.epoch.commit import next_record
 from midstream.flow import builders
@@ -21,8 +21,6 @@ from midstream.plan.window_regimes import (
     without_past,
 )
 from midstream.plan.windows import LONG_AGO, Window
-from midstream.state.backlog import Deferred
-from midstream.state.changelog import Report
 from tests.windowing import pane_of
 
 TEN, FIFTEEN, SIX = Window(10, 10), Window(15, 15), Window(6, 2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from midstream.checkpoint.journal import Commit, OperatorState, SnapshotRef
+from midstream.checkpoint.records import Commit, OperatorState, SnapshotRef
 from midstream.checkpoint.retention import MAX_AGE, needed, snapshots_due
 
 LARGE = 1 << 20

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from midstream.checkpoint import storage as layout
+from midstream.checkpoint import layout
 from midstream.checkpoint.storage import Storage
 from midstream.errors import CheckpointError
 

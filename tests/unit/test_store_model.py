@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from midstream.checkpoint.storage import commit_file
+from midstream.checkpoint.layout import commit_file
 from midstream.state import location as location_module
 from midstream.state.budget import Budget
 from midstream.state.cache import Cache

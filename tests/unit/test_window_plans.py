@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from midstream.checkpoint.journal import OperatorState
+from midstream.checkpoint.records import OperatorState
 from midstream.errors import PlanError
 from midstream.flow import builders
 from midstream.operators.aggregates import declare as ms

@@ -29,11 +29,11 @@ from midstream.bench.rows import Rows
 from midstream.bench.running import run_batches
 from midstream.bench.usage import Usage, used
 from midstream.bench.workbench import SETTINGS, pause, set_log_level
-from midstream.epoch.shuffle import KeyedRun, accumulators, placement
 from midstream.errors import JobError
 from midstream.events import After, Event, Step
 from midstream.operators.aggregates.task import AggregateTask
 from midstream.operators.resolve import Resolved, resolve
+from midstream.operators.shuffle import KeyedRun, accumulators, placement
 from midstream.operators.task import (
     GROUP,
     SLOT,

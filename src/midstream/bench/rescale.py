@@ -36,7 +36,7 @@ from midstream.bench.workbench import (
     quiet,
     set_log_level,
 )
-from midstream.checkpoint import storage as layout
+from midstream.checkpoint import layout
 from midstream.events import Event, Progress
 from midstream.placement.strategies import NAMES
 from midstream.testing import cluster

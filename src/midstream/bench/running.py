@@ -12,7 +12,7 @@ from pyspark.errors import StreamingQueryException
 
 import midstream as ms
 from midstream.bench.workbench import pause, quiet, set_log_level
-from midstream.checkpoint import storage as layout
+from midstream.checkpoint import layout
 from midstream.errors import JobError
 
 if TYPE_CHECKING:

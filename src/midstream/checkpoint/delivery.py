@@ -9,15 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import msgspec
-
-
-class Delivered(msgspec.Struct, frozen=True, array_like=True):
-    """The newest epoch with rows that a sink was given."""
-
-    epoch: int
-    commit: str  # "": published by a version that did not write it down
-    target: str = ""  # a digest of the sink's configuration: of another target nothing is known
+from midstream.checkpoint.records import Delivered
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator
 
-from midstream.checkpoint import storage as layout
-from midstream.checkpoint.journal import Commit, Journal, OperatorState
+from midstream.checkpoint import layout
+from midstream.checkpoint.journal import Journal
+from midstream.checkpoint.records import Commit, OperatorState, Report
 from midstream.checkpoint.retention import (
     changed_since_snapshot,
     gaps,
@@ -14,7 +15,6 @@ from midstream.checkpoint.retention import (
     snapshots_due,
 )
 from midstream.errors import CheckpointError
-from midstream.state.changelog import Report
 
 
 class Housekeeping:

@@ -11,9 +11,9 @@ from typing import TypeVar
 
 import msgspec
 
-from midstream.checkpoint import storage as layout
-from midstream.checkpoint.delivery import Delivered
+from midstream.checkpoint import layout
 from midstream.checkpoint.offsets import Feed, offsets_of
+from midstream.checkpoint.records import FORMAT, Commit, Identity, Intent, Phase, Record
 from midstream.checkpoint.seals import (
     BrokenSealError,
     format_of,
@@ -24,89 +24,11 @@ from midstream.checkpoint.seals import (
 )
 from midstream.checkpoint.storage import Storage
 from midstream.errors import CheckpointError
-from midstream.modifications.phases import Phase, Record
 from midstream.plan import text as planfile
 from midstream.plan.plan import Plan
-from midstream.plan.window_regimes import Regime
-from midstream.sinks.contract import Staged
-from midstream.state.backlog import Deferred
 
-FORMAT = 5
 T = TypeVar("T")
-NEVER = -1  # the epoch of a change that there was not
 _WHAT_TO_DO = "restore it from a copy of the checkpoint, or start from a savepoint"
-
-
-class Identity(msgspec.Struct, frozen=True, kw_only=True):
-    """What a checkpoint is: written once."""
-
-    format: int
-    job: str
-    groups: int
-
-
-class Intent(msgspec.Struct, frozen=True, kw_only=True):
-    """What was decided before an epoch ran, so that a replay decides the same."""
-
-    epoch: int
-    version: int  # of the plan
-    clock: int  # microseconds since 1970
-    seed: str
-
-
-class LogRef(msgspec.Struct, frozen=True, array_like=True):
-    """A committed change log."""
-
-    slot: int
-    path: str
-    size: int
-    groups: tuple[tuple[int, int, int], ...]  # (group, changes, epoch of its change before), as they lie in the file
-
-
-class SnapshotRef(msgspec.Struct, frozen=True, array_like=True):
-    """A snapshot of a group as of a committed epoch."""
-
-    epoch: int
-    commit: str
-    path: str
-    size: int
-    checksum: int
-
-
-class OperatorState(msgspec.Struct, frozen=True, kw_only=True):
-    """What a commit record says of one keyed operator; `None` stands for "never"."""
-
-    born: int = 0  # the first epoch that had it: what an operator of the same id left before is none of its business
-    backlog: tuple[Deferred, ...] = ()  # rows that wait for the state of their group, oldest epoch first
-    hold: dict[str, int] = {}  # while some wait: the event times that operators behind this one may know of
-
-    logs: tuple[LogRef, ...] = ()
-    changed: tuple[tuple[int, str] | None, ...] = ()  # group -> (epoch, commit) of its last change
-    snapshots: tuple[SnapshotRef | None, ...] = ()  # group -> its newest snapshot
-    deadlines: dict[int, tuple[int | None, int | None]] = {}  # group -> next (event, processing) deadline
-    layouts: dict[int, str] = {}  # where a form of the state begins -> that form of keys and values
-    top: int = 0  # the first number that no form has used yet
-    watermark: int | None = None  # of the epoch: windows that end before it are closed
-    latest: int | None = None  # of windows: the start of the latest pane, or window, that ever had rows
-    regimes: tuple[Regime, ...] = ()  # which windows are of which shape
-
-
-class Commit(msgspec.Struct, frozen=True, kw_only=True):
-    """The record that makes an epoch durable."""
-
-    epoch: int
-    id: str
-    parent: str
-    version: int
-    clock: int
-    offsets: tuple[str, ...]
-    operators: dict[str, OperatorState] = {}
-    sinks: tuple[Staged, ...] = ()
-    delivered: dict[str, Delivered] = {}  # sink -> its newest epoch with rows, of those before this one
-    event_times: dict[str, int] = {}  # watermark operator -> greatest event time seen, microseconds
-    seen: dict[str, int] = {}  # watermark operator -> the clock when it last had rows, or was first known
-    final: bool = False  # the input has ended: no epoch follows
-    written: str = ""
 
 
 class Journal:

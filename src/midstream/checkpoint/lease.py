@@ -7,7 +7,7 @@ import os
 import sys
 from typing import Any
 
-from midstream.checkpoint import storage as layout
+from midstream.checkpoint import layout
 from midstream.checkpoint.storage import Storage
 from midstream.errors import CheckpointError
 

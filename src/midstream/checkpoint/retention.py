@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from midstream.checkpoint.journal import NEVER, Commit, OperatorState
+from midstream.checkpoint.records import NEVER, Commit, OperatorState
 
 MAX_AGE = 64  # epochs after which a changed group is snapshotted, however little it changed
 _SMALL = 64 << 10

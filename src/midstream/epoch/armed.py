@@ -6,9 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from midstream.checkpoint.journal import Intent
+from midstream.checkpoint.records import Cut, Intent
 from midstream.errors import MidstreamError
-from midstream.modifications.phases import Cut
 from midstream.operators.resolve import Resolved
 
 if TYPE_CHECKING:

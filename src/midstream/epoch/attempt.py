@@ -12,19 +12,20 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from midstream import events
-from midstream.checkpoint import storage as layout
+from midstream.checkpoint import layout
+from midstream.checkpoint.records import Report, Staged
 from midstream.checkpoint.storage import Storage
 from midstream.epoch.dataflow import SEEN, Dataflow
-from midstream.epoch.shuffle import KeyedRun
 from midstream.errors import CheckpointError, MidstreamError
 from midstream.events import Event
 from midstream.operators.resolve import Resolved
+from midstream.operators.shuffle import KeyedRun
 from midstream.operators.watermarks import observed
 from midstream.plan import code
 from midstream.plan import plan as p
-from midstream.sinks.contract import Sink, Staged, Staging
+from midstream.sinks.contract import Sink, Staging
 from midstream.spark.exceptions import UserCodeError, explained
-from midstream.state.changelog import Report, read_report
+from midstream.state.changelog import read_report
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Observation

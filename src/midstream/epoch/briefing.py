@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from midstream.checkpoint.journal import Intent, OperatorState
-from midstream.epoch.shuffle import KeyedRun
+from midstream.checkpoint.records import Intent, OperatorState
 from midstream.operators.resolve import Resolved
+from midstream.operators.shuffle import KeyedRun
 from midstream.operators.task import Epoch
 from midstream.operators.watermarks import regimes_of, watermark_of
 from midstream.plan import plan as p

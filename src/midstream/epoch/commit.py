@@ -8,12 +8,13 @@ from dataclasses import replace
 
 import msgspec
 
-from midstream.checkpoint.journal import (
+from midstream.checkpoint.records import (
     NEVER,
     Commit,
     Intent,
     LogRef,
     OperatorState,
+    Report,
     SnapshotRef,
 )
 from midstream.epoch.attempt import Outcome
@@ -23,7 +24,6 @@ from midstream.operators.watermarks import regimes_of
 from midstream.plan import plan as p
 from midstream.plan.window_regimes import without_past
 from midstream.state.backlog import left_over
-from midstream.state.changelog import Report
 
 
 def next_record(

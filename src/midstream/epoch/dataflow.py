@@ -15,14 +15,8 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, StructField, StructType
 
-from midstream.checkpoint.storage import backlog_directory, log_directory
-from midstream.epoch.shuffle import (
-    KeyedRun,
-    accumulators,
-    moment_column,
-    placement,
-)
-from midstream.operators.aggregates.declare import CLOSES, WHOLE, quote
+from midstream.checkpoint.layout import backlog_directory, log_directory
+from midstream.operators.aggregates.declare import CLOSES, WHOLE
 from midstream.operators.aggregates.task import AggregateTask
 from midstream.operators.dead_letters import (
     ERRORS,
@@ -43,6 +37,12 @@ from midstream.operators.joins.rules import Join
 from midstream.operators.joins.task import JoinTask
 from midstream.operators.map_arrow import ArrowTask
 from midstream.operators.resolve import Keyed, Resolved, arrow_schema
+from midstream.operators.shuffle import (
+    KeyedRun,
+    accumulators,
+    moment_column,
+    placement,
+)
 from midstream.operators.task import GROUP, SlotTask
 from midstream.operators.watermarks import observed
 from midstream.operators.windows.by_count.rules import CountWindows
@@ -53,6 +53,7 @@ from midstream.operators.windows.task import WindowTask
 from midstream.plan import code
 from midstream.plan import plan as p
 from midstream.plan.routing import Routing
+from midstream.plan.sql import quote
 from midstream.plan.windows import Session
 from midstream.sources import union
 from midstream.sources.split import parts_of

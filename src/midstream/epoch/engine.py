@@ -18,14 +18,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from midstream import events
-from midstream.checkpoint import storage as layout
+from midstream.checkpoint import layout
 from midstream.checkpoint.housekeeping import Housekeeping
-from midstream.checkpoint.journal import (
-    Commit,
-    Intent,
-    Journal,
-    OperatorState,
-)
+from midstream.checkpoint.journal import Journal
 from midstream.checkpoint.offsets import (
     HEARTBEAT,
     Feed,
@@ -33,6 +28,7 @@ from midstream.checkpoint.offsets import (
     comparable,
     tags,
 )
+from midstream.checkpoint.records import Commit, Cut, Intent, OperatorState
 from midstream.epoch import decision
 from midstream.epoch.armed import Armed, Follower, StopRequestedError
 from midstream.epoch.attempt import Attempt, Outcome
@@ -52,7 +48,6 @@ from midstream.events import (
     Progress,
     Step,
 )
-from midstream.modifications.phases import Cut
 from midstream.operators.resolve import (
     Resolved,
     check_layout,

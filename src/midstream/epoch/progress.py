@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from midstream.checkpoint.journal import Commit
+from midstream.checkpoint.records import Commit, Report
 from midstream.epoch.attempt import Outcome
 from midstream.events import Progress
 from midstream.plan import plan as p
-from midstream.state.changelog import Report
 from midstream.state.values import moment_of
 
 

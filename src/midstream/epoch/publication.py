@@ -9,27 +9,22 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from midstream.checkpoint import storage as layout
+from midstream.checkpoint import layout
 from midstream.checkpoint.delivery import (
     Agrees,
     Ahead,
     Behind,
-    Delivered,
     Verdict,
     judged,
 )
-from midstream.checkpoint.journal import Commit, Journal
+from midstream.checkpoint.journal import Journal
+from midstream.checkpoint.records import Commit, Delivered, Staged
 from midstream.errors import SinkError
 from midstream.events import Event, Republish
 from midstream.plan import code
 from midstream.plan import plan as p
 from midstream.plan.plan import Plan
-from midstream.sinks.contract import (
-    LostRowsError,
-    OtherHistoryError,
-    Sink,
-    Staged,
-)
+from midstream.sinks.contract import LostRowsError, OtherHistoryError, Sink
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

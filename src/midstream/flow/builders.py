@@ -16,17 +16,12 @@ import msgspec
 
 from midstream.durations import Duration, micros
 from midstream.errors import PlanError
-from midstream.operators.functions.declare import (
-    BROADCAST,
-    KEY,
-    KeyedFunction,
-    state_fields,
-)
+from midstream.operators.functions.declare import KeyedFunction, state_fields
 from midstream.operators.functions.deduplicate import Deduplicate
 from midstream.plan import plan as p
 from midstream.plan.code import capture, capture_live
 from midstream.plan.column_names import clash, repeated
-from midstream.plan.plan import AggregateSpec
+from midstream.plan.plan import BROADCAST, KEY, AggregateSpec
 from midstream.plan.windows import AnyWindow, Session, Window
 
 

@@ -13,12 +13,7 @@ from typing import TYPE_CHECKING
 
 from midstream.errors import PlanError
 from midstream.flow.builders import named
-from midstream.operators.aggregates.declare import (
-    FLOATS,
-    INTEGERS,
-    quote,
-    widest,
-)
+from midstream.operators.aggregates.declare import FLOATS, INTEGERS, widest
 from midstream.operators.resolve import check_punctuation, worked_out
 from midstream.operators.windows.by_count.rules import (
     ENDS,
@@ -28,6 +23,7 @@ from midstream.operators.windows.by_count.rules import (
 )
 from midstream.plan.column_names import clash, refuse_taken
 from midstream.plan.plan import AggregateSpec
+from midstream.plan.sql import quote
 from midstream.plan.windows import CountWindow
 from midstream.spark.types import ddl
 

@@ -17,7 +17,6 @@ from pyspark.sql.types import StructType
 from midstream.durations import Duration, micros, signed_micros
 from midstream.errors import PlanError
 from midstream.flow.flow import Flow, KeyedStream, Stream
-from midstream.operators.aggregates.declare import quote
 from midstream.operators.joins.common_form import OWN, SideForm
 from midstream.operators.joins.rules import (
     ALONE,
@@ -31,6 +30,7 @@ from midstream.operators.joins.rules import (
 )
 from midstream.operators.resolve import arrow_schema, worked_out
 from midstream.plan.column_names import clash, repeated
+from midstream.plan.sql import quote
 from midstream.plan.windows import Window
 from midstream.spark.types import ddl, struct
 from midstream.state.values import Wire

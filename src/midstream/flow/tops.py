@@ -15,17 +15,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from midstream.errors import PlanError
-from midstream.operators.aggregates.declare import quote
 from midstream.operators.functions.declare import (
     Context,
     KeyedFunction,
     StateDeclaration,
-    Timer,
     list_of,
 )
 from midstream.operators.resolve import check_punctuation, worked_out
 from midstream.plan.column_names import clash, refuse_taken
 from midstream.plan.plan import Spread
+from midstream.plan.sql import quote
 from midstream.plan.windows import (
     BOUNDS,
     AnyWindow,
@@ -33,6 +32,7 @@ from midstream.plan.windows import (
     Window,
 )
 from midstream.spark.types import ddl
+from midstream.state.timers import Timer
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -7,16 +7,11 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from midstream.checkpoint.records import Cut, Phase, Record
 from midstream.errors import JobError, MidstreamError, PlanError
 from midstream.modifications import changes
 from midstream.modifications.changes import Change
-from midstream.modifications.phases import (
-    Cut,
-    Event,
-    Phase,
-    Record,
-    advance,
-)
+from midstream.modifications.phases import Event, advance
 from midstream.modifications.terminal import watched
 from midstream.placement.strategies.contract import Strategy
 from midstream.placement.strategies.live import Live

@@ -9,60 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
 
 import msgspec
 
+from midstream.checkpoint.records import Cut, Phase, Record
 from midstream.errors import MidstreamError
 
 TRIES = 2  # starts of the first epoch under a new plan before it is given up: code that kills the driver must not loop
-
-
-class Phase(Enum):
-    """Where a modification stands."""
-
-    SUBMITTED = "Submitted"  # nothing has been looked at
-    VALIDATED = "Validated"  # ids, wiring, schemas, keys and state fit
-    PREPARED = "Prepared"  # the new code has run on rows of the last epochs, with throw-away state
-    ARMED = "Armed"  # the new plan is journalled and is applied at the next epoch
-    APPLIED = "Applied"  # an epoch has been committed under the new plan
-    MOVING = "Moving"  # groups are on their way to other executors
-    COMPLETED = "Completed"
-    REJECTED = "Rejected"  # the running plan was never touched
-    CANCELLED = "Cancelled"  # somebody took it back before it was applied
-    ROLLED_BACK = "RolledBack"  # the first epoch failed under the new plan and was run again under the old one
-    FAILED = "Failed"  # the job or the driver ended before it was applied
-
-    @property
-    def is_final(self) -> bool:
-        """Whether nothing follows."""
-        return self in _FINAL
-
-
-_FINAL = frozenset({Phase.COMPLETED, Phase.REJECTED, Phase.CANCELLED, Phase.ROLLED_BACK, Phase.FAILED})
-
-
-class Cut(msgspec.Struct, frozen=True):
-    """Where the new plan begins: rows of this epoch, after these source offsets, are the first that it saw."""
-
-    epoch: int
-    offsets: dict[str, str]  # source -> where it stood at the end of the epoch before, as Spark writes that
-
-
-class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """A modification as journalled."""
-
-    number: int
-    what: str
-    phase: Phase = Phase.SUBMITTED
-    base: int = 0  # the plan version that it changes
-    version: int = 0  # the plan version that it makes, 0 before it has one
-    cut: Cut | None = None
-    error: str = ""
-    rehearsed: int = 0  # rows that the dry run was tried on
-    note: str = ""  # what is worth knowing besides
-    tries: int = 0  # how often an epoch was begun under the new plan, none committed
-    durations: dict[str, float] = {}  # phase -> seconds that it took to reach it from the one before
 
 
 @dataclass(frozen=True, slots=True)

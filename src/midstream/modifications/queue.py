@@ -14,8 +14,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from midstream.checkpoint import storage as layout
+from midstream.checkpoint import layout
 from midstream.checkpoint.offsets import by_source, check_known
+from midstream.checkpoint.records import Cut, Phase, Record
 from midstream.epoch.armed import Armed
 from midstream.epoch.deadline import Limit
 from midstream.epoch.engine import Engine
@@ -26,7 +27,6 @@ from midstream.modifications import changes
 from midstream.modifications import phases as m
 from midstream.modifications.changes import Change
 from midstream.modifications.handle import Modification
-from midstream.modifications.phases import Cut, Phase, Record
 from midstream.modifications.rehearsal import Rehearsal
 from midstream.modifications.validation import validated
 from midstream.operators.resolve import resolve
@@ -37,7 +37,7 @@ from midstream.plan.compatibility import difference, inheriting, with_sinks_of
 from midstream.spark.exceptions import explained, has_lost_spark
 
 if TYPE_CHECKING:
-    from midstream.checkpoint.journal import Commit
+    from midstream.checkpoint.records import Commit
     from midstream.plan.plan import Plan
 
 _log = logging.getLogger("midstream")

@@ -9,15 +9,15 @@ import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from midstream.checkpoint import storage as layout
+from midstream.checkpoint import layout
 from midstream.checkpoint.offsets import grown, tags
 from midstream.checkpoint.storage import Storage
 from midstream.epoch.attempt import Attempt
 from midstream.epoch.deadline import Limit
-from midstream.epoch.shuffle import KeyedRun
 from midstream.events import ignore
 from midstream.modifications.phases import Tried
 from midstream.operators.resolve import Resolved, arrow_schema
+from midstream.operators.shuffle import KeyedRun
 from midstream.operators.task import Epoch
 from midstream.plan import plan as p
 from midstream.plan.compatibility import on_trial

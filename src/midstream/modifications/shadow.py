@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from midstream.checkpoint import storage as layout
-from midstream.checkpoint.journal import Intent, Journal
+from midstream.checkpoint import layout
+from midstream.checkpoint.journal import Journal
+from midstream.checkpoint.records import Intent, Staged
 from midstream.checkpoint.storage import Storage
 from midstream.epoch.deadline import Limit
 from midstream.epoch.engine import Engine
@@ -29,12 +30,7 @@ from midstream.modifications.validation import validated
 from midstream.operators.resolve import Resolved
 from midstream.plan import code
 from midstream.plan import plan as p
-from midstream.sinks.contract import (
-    Sink,
-    Staged,
-    Staging,
-    call,
-)
+from midstream.sinks.contract import Sink, Staging, call
 from midstream.spark.exceptions import explained
 
 if TYPE_CHECKING:

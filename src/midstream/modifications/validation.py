@@ -26,7 +26,7 @@ MOST = 230  # numbers of fields and records, over all forms that the state of an
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from midstream.checkpoint.journal import OperatorState
+    from midstream.checkpoint.records import OperatorState
 
 
 def validated(

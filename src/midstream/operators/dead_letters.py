@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType, TimestampType
 
-from midstream.operators.aggregates.declare import quote
+from midstream.plan.sql import quote
 
 FAILED = "_failed"
 ERRORS = StructType(

@@ -31,7 +31,6 @@ from midstream.operators.aggregates.declare import (
     WHOLE,
     Compiled,
     compile_aggregates,
-    quote,
     with_end,
 )
 from midstream.operators.dead_letters import ERRORS, FAILED
@@ -41,6 +40,7 @@ from midstream.operators.windows.task import PANE
 from midstream.plan import code, wiring
 from midstream.plan import plan as p
 from midstream.plan.column_names import clash, refuse_taken
+from midstream.plan.sql import quote
 from midstream.plan.windows import BOUNDS, Session
 from midstream.state.entries import SHARED, Stage
 

@@ -20,15 +20,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from midstream.checkpoint.records import Deferred, Report
 from midstream.checkpoint.storage import Storage
 from midstream.errors import CheckpointError, StateError
 from midstream.operators.worker_gc import seldom_looked_for
 from midstream.plan.routing import Routing
 from midstream.spark import executors
-from midstream.state.backlog import Deferred, read_rows, write_rows
+from midstream.state.backlog import read_rows, write_rows
 from midstream.state.budget import Budget
 from midstream.state.cache import Cache
-from midstream.state.changelog import LogWriter, Report
+from midstream.state.changelog import LogWriter
 from midstream.state.copying import complete, fetch, seconds_to_look_up
 from midstream.state.heat import counted, hottest_first
 from midstream.state.history import Head

@@ -5,7 +5,7 @@ All of it is worked out from commit records and the journalled clock, so a repet
 
 from __future__ import annotations
 
-from midstream.checkpoint.journal import Commit, OperatorState
+from midstream.checkpoint.records import Commit, OperatorState
 from midstream.operators.aggregates.declare import event_time
 from midstream.operators.resolve import Resolved
 from midstream.plan import plan as p

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from midstream.checkpoint.records import Report
 from midstream.operators.resolve import Resolved
 from midstream.operators.task import Relocation
 from midstream.placement.anchor import (
@@ -31,7 +32,6 @@ from midstream.placement.standbys import Copy, Standbys
 from midstream.placement.strategies.contract import Step, Strategy
 from midstream.plan import plan as p
 from midstream.plan.routing import Routing
-from midstream.state.changelog import Report
 from midstream.state.heat import cooled
 
 if TYPE_CHECKING:

@@ -15,6 +15,8 @@ from midstream.errors import PlanError
 from midstream.plan import windows
 from midstream.plan.code import Code
 
+KEY, GROUP, BROADCAST = "key", "group", "broadcast"  # whose state it is; that of `BROADCAST` is alike in all groups
+
 
 class StateField(msgspec.Struct, frozen=True, kw_only=True):
     """One declared piece of state of a keyed operator."""

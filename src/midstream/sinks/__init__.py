@@ -13,8 +13,9 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
+from midstream.checkpoint.records import Staged
 from midstream.sinks.console import Console
-from midstream.sinks.contract import Sink, Staged, Staging
+from midstream.sinks.contract import Sink, Staging
 from midstream.sinks.delta import Delta
 from midstream.sinks.files import Files
 from midstream.sinks.foreach_batch import BatchFunction, ForeachBatch

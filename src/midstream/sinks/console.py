@@ -9,9 +9,10 @@ from rich.console import Console as Screen
 from rich.table import Table
 from rich.text import Text
 
+from midstream.checkpoint.records import Staged
 from midstream.errors import SinkError
 from midstream.sinks import spooled
-from midstream.sinks.contract import Staged, call
+from midstream.sinks.contract import call
 from midstream.sinks.spooled import SpooledSink
 from midstream.spark.arrow_values import python_values
 

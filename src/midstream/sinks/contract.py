@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 
 from pyspark.sql import DataFrame, SparkSession
 
-from midstream.checkpoint.delivery import Delivered
+from midstream.checkpoint.records import Delivered, Staged
 from midstream.errors import SinkError
 
 
@@ -36,19 +36,6 @@ class Staging:
     epoch: int
     run: str  # unique per run of the epoch: a re-run stages again, under another name
     spool: str  # a directory of this (sink, epoch, run) alone, not yet existing: local path or URI
-
-
-@dataclass(frozen=True, slots=True)
-class Staged:
-    """What was staged, as the commit record names it: plain data."""
-
-    sink: str
-    job: str
-    epoch: int
-    location: str  # directory: local path or URI
-    files: tuple[str, ...]  # relative to `location`, only those with rows; empty: an epoch without rows
-    commit: str = ""  # the id of the commit record, once there is one: 16 hexadecimal digits
-    target: str = ""  # a digest of the sink's configuration, as the commit record has it
 
 
 class Sink(ABC):

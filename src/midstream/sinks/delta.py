@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from midstream.checkpoint.delivery import Delivered
+from midstream.checkpoint.records import Delivered, Staged
 from midstream.errors import SinkError
 from midstream.sinks import directories, spooled
 from midstream.sinks.contract import (
-    Staged,
     Staging,
     call,
     hide_secrets,

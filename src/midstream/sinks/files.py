@@ -13,14 +13,13 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
-from midstream.checkpoint.delivery import Delivered
+from midstream.checkpoint.records import Delivered, Staged
 from midstream.errors import SinkError
 from midstream.plan.column_names import clash
 from midstream.sinks import directories
 from midstream.sinks.contract import (
     LostRowsError,
     Sink,
-    Staged,
     Staging,
     call,
     hide_secrets,

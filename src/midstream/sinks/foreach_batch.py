@@ -7,10 +7,11 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from midstream.checkpoint.records import Staged
 from midstream.errors import SinkError
 from midstream.plan.code import capture_live, load
 from midstream.sinks import directories, spooled
-from midstream.sinks.contract import Staged, Staging, call
+from midstream.sinks.contract import Staging, call
 from midstream.sinks.spooled import SpooledSink
 
 BatchFunction = Callable[[DataFrame, int], Any]

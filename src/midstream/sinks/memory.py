@@ -12,9 +12,9 @@ from pyspark.sql import Row, SparkSession
 from pyspark.sql import types as T
 from pyspark.sql.conversion import ArrowTableToRowsConversion
 
-from midstream.checkpoint.delivery import Delivered
+from midstream.checkpoint.records import Delivered, Staged
 from midstream.sinks import spooled
-from midstream.sinks.contract import Staged, call, refuse_other_history
+from midstream.sinks.contract import call, refuse_other_history
 from midstream.sinks.spooled import SpooledSink
 
 

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame, SparkSession
 
-from midstream.sinks.contract import (
-    Sink,
-    Staged,
-    Staging,
-    call,
-)
+from midstream.checkpoint.records import Staged
+from midstream.sinks.contract import Sink, Staging, call
 
 
 class Noop(Sink):

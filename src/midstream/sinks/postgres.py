@@ -12,12 +12,11 @@ import pyarrow.csv as pacsv
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
-from midstream.checkpoint.delivery import Delivered
+from midstream.checkpoint.records import Delivered, Staged
 from midstream.errors import SinkError
 from midstream.sinks import spooled
 from midstream.sinks.contract import (
     Secret,
-    Staged,
     Staging,
     call,
     refuse_other_history,

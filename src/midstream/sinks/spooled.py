@@ -10,9 +10,10 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
+from midstream.checkpoint.records import Staged
 from midstream.errors import SinkError
 from midstream.sinks import directories
-from midstream.sinks.contract import Sink, Staged, Staging
+from midstream.sinks.contract import Sink, Staging
 
 _SPARK_SCHEMA = b"org.apache.spark.sql.parquet.row.metadata"  # Spark's own types, in each Parquet footer
 _BATCH_ROWS = 32_768

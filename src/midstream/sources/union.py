@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, StructField, StructType
 
-from midstream.operators.aggregates.declare import quote
+from midstream.plan.sql import quote
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -14,21 +14,9 @@ import pyarrow as pa
 import pyarrow.ipc
 
 from midstream.checkpoint.checksum import checked_content, named_by_content
+from midstream.checkpoint.records import Deferred
 from midstream.checkpoint.storage import Storage
 from midstream.errors import StateError
-
-
-class Deferred(msgspec.Struct, frozen=True, kw_only=True):
-    """What one slot has put aside in one epoch."""
-
-    epoch: int
-    clock: int
-    seed: str
-    watermark: int | None
-    before: int | None = None  # the watermark of the epoch before
-    groups: tuple[int, ...]  # that sit it out
-    path: str  # their rows
-    form: str = ""  # in which they were sent
 
 
 def write_rows(storage: Storage, directory: str, rows: pa.RecordBatch) -> str:

@@ -16,8 +16,9 @@ from dataclasses import dataclass, field
 import lmdb
 
 from midstream.checkpoint.checksum import checksum_of, copied
-from midstream.checkpoint.journal import SnapshotRef
-from midstream.checkpoint.storage import Storage, snapshot_directory
+from midstream.checkpoint.layout import snapshot_directory
+from midstream.checkpoint.records import SnapshotRef
+from midstream.checkpoint.storage import Storage
 from midstream.errors import StateError
 from midstream.state.background import in_background
 from midstream.state.budget import Budget

@@ -24,45 +24,13 @@ from midstream.checkpoint.checksum import (
     digest,
     named_by_content,
 )
+from midstream.checkpoint.records import Report
 from midstream.checkpoint.storage import Storage
 from midstream.errors import StateError
-from midstream.state.backlog import Deferred
 from midstream.state.keys import Bytes
 from midstream.state.stores.contract import Changes
 
 _MOST_IN_BINARY = 1 << 30  # bytes: Arrow counts to twice that in a column of plain binary
-
-
-class Report(msgspec.Struct, kw_only=True):
-    """What a slot says of its epoch."""
-
-    operator: str
-    slot: int
-    groups: list[tuple[int, int]] = []  # (group, changes), in the order of the rows
-    rows: int = 0
-    keys: int = 0
-    heat: dict[int, int] = {}  # group -> rows that came for it, also those that were put aside
-    deadlines: dict[int, tuple[int | None, int | None]] = {}  # group -> next (event, processing) deadline
-    snapshots: list[tuple[int, int, str, str, int, int]] = []  # group, epoch, commit, path, size, checksum
-    bytes: int = 0  # of keys and values
-    content: int = 0  # a checksum of keys and values: the same for every attempt of a deterministic task
-    place: str = ""  # the executor, on a cluster
-    accessed: int = 0  # groups that were looked into
-    restored: int = 0  # of them, those that had to be restored
-    sizes: dict[int, tuple[int, int]] = {}  # group -> entries and bytes, of those, before the epoch
-    fetched: list[int] = []  # groups of another slot that are here now, up to the epoch before
-    in_place: int = 0  # groups that are read where they are stored
-    deferred: Deferred | None = None  # what was put aside
-    errors: int = 0  # rows and timers that the function failed on, and that were put aside
-    succeeded: int = 0  # where that may be: calls that did not fail
-    late: int = 0  # rows that came too late for a window, or have no time
-    watermark: int | None = None  # of the epoch
-    digests: dict[int, int] = {}  # group -> what was made of it, of groups that two slots process
-    latest: int | None = None  # of windows: the start of the latest pane, or window, that had rows
-    caught_up: list[int] = []  # groups that have made up for all they had missed
-    copied: int = 0  # bytes of state that came from the durable store
-    times: dict[str, float] = {}  # seconds per part of the task
-    failure: str = ""  # the traceback of an exception in the user's code; the rest says nothing then
 
 
 class LogWriter:

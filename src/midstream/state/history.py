@@ -9,15 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from midstream.checkpoint.journal import (
+from midstream.checkpoint.journal import Journal
+from midstream.checkpoint.layout import commit_file, home_of
+from midstream.checkpoint.records import (
     NEVER,
     Commit,
-    Journal,
+    Deferred,
     OperatorState,
     SnapshotRef,
 )
-from midstream.checkpoint.storage import Storage, commit_file, home_of
-from midstream.state.backlog import Deferred
+from midstream.checkpoint.storage import Storage
 from midstream.state.stores.contract import Version
 
 

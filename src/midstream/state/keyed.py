@@ -12,7 +12,6 @@ from typing import Any
 import msgspec
 
 from midstream.errors import StateError
-from midstream.operators.functions.declare import Timer
 from midstream.plan.plan import StateField
 from midstream.state.entries import (
     EVENT,
@@ -29,6 +28,7 @@ from midstream.state.entries import (
     split_field_entry,
 )
 from midstream.state.stores.contract import FIRST, LAST, Reader
+from midstream.state.timers import Timer
 from midstream.state.values import micros_of, moment_of
 from midstream.state.views import ListView, MapView
 

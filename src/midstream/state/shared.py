@@ -14,8 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from midstream.errors import StateError
-from midstream.operators.functions.declare import BROADCAST, GROUP
-from midstream.plan.plan import StateField
+from midstream.plan.plan import BROADCAST, GROUP, StateField
 from midstream.state.entries import (
     NEVER,
     SHARED,

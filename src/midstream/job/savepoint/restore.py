@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql import functions as F
 
-from midstream.checkpoint import storage as layout
+from midstream.checkpoint import layout
 from midstream.checkpoint.checksum import checksum_of
-from midstream.checkpoint.journal import (
+from midstream.checkpoint.journal import Journal
+from midstream.checkpoint.records import (
     FORMAT,
     Commit,
     Identity,
-    Journal,
     OperatorState,
     SnapshotRef,
 )

@@ -22,9 +22,9 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from midstream.checkpoint import storage as layout
+from midstream.checkpoint import layout
 from midstream.checkpoint.checksum import checksum, checksum_of
-from midstream.checkpoint.journal import Commit, OperatorState
+from midstream.checkpoint.records import Commit, OperatorState
 from midstream.checkpoint.seals import with_seal
 from midstream.checkpoint.storage import Storage
 from midstream.errors import CheckpointError

@@ -15,6 +15,7 @@ from typing import Any
 from midstream.errors import PlanError
 from midstream.plan.code import Code, capture
 from midstream.plan.plan import AggregateSpec
+from midstream.plan.sql import quote
 from midstream.plan.windows import END_OF_TIME, FIRST_TIME
 
 INTEGERS = ("tinyint", "smallint", "int", "bigint")
@@ -157,11 +158,6 @@ def aggregated(column: str, aggregator: Aggregator) -> AggregateSpec:
     """Apply a user-defined `Aggregator` to a column."""
     code = capture(aggregator, what=f"the aggregator {type(aggregator).__name__}", shipped=True)
     return AggregateSpec(name="", function="user", column=column, type=aggregator.result_type, code=code)
-
-
-def quote(name: str) -> str:
-    """Quote a column name for SQL."""
-    return "`" + name.replace("`", "``") + "`"
 
 
 def event_time(column: str) -> str:

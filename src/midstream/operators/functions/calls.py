@@ -9,10 +9,11 @@ import pyarrow as pa
 
 from midstream.errors import SchemaError
 from midstream.operators.dead_letters import DeadLetters
-from midstream.operators.functions.declare import Context, KeyedFunction, Timer
+from midstream.operators.functions.declare import Context, KeyedFunction
 from midstream.operators.task import OF_THE_HOST
 from midstream.state.keyed import GroupState
 from midstream.state.shared import SharedState
+from midstream.state.timers import Timer
 from midstream.state.values import micros_of
 
 _CHUNK = 1 << 16

@@ -9,18 +9,16 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
 from midstream.durations import Duration, micros
 from midstream.errors import StateError
+from midstream.plan.plan import BROADCAST, GROUP, KEY
+from midstream.state.timers import Timer
 
 if TYPE_CHECKING:
     from midstream.plan.plan import StateField
-
-
-KEY, GROUP, BROADCAST = "key", "group", "broadcast"  # whose state it is; that of `BROADCAST` is alike in all groups
 
 
 class KeyState(Protocol):
@@ -125,14 +123,6 @@ def map_of(key_type: str, type: str, *, ttl: Duration | None = None, scope: str 
 
 def _scoped(declared: StateDeclaration, scope: str) -> StateDeclaration:
     return declared if scope == KEY else SharedState(declared, scope)
-
-
-@dataclass(frozen=True, slots=True)
-class Timer:
-    """A deadline of a key: `event_time` fires when the watermark passes it, `processing_time` by the clock."""
-
-    kind: str  # "event_time" | "processing_time"
-    at: datetime
 
 
 class TimerState(Protocol):

@@ -8,12 +8,8 @@ from typing import Any
 
 from midstream.durations import Duration, micros
 from midstream.errors import PlanError
-from midstream.operators.functions.declare import (
-    Context,
-    KeyedFunction,
-    Timer,
-    value,
-)
+from midstream.operators.functions.declare import Context, KeyedFunction, value
+from midstream.state.timers import Timer
 
 _LAST = datetime(9999, 12, 31, 23, 59, 59, tzinfo=timezone.utc)  # the watermark after the end of the input
 

@@ -17,12 +17,7 @@ import pyarrow.compute as pc
 from midstream.errors import SchemaError, StateError
 from midstream.operators.dead_letters import DeadLetters
 from midstream.operators.functions.calls import Calls, GuardedCalls, Output
-from midstream.operators.functions.declare import (
-    Context,
-    KeyedFunction,
-    Timer,
-    TimerState,
-)
+from midstream.operators.functions.declare import Context, KeyedFunction, TimerState
 from midstream.operators.task import (
     GROUP,
     SLOT,
@@ -37,6 +32,7 @@ from midstream.state.entries import Stage, form_of
 from midstream.state.keyed import GroupState
 from midstream.state.keys import KeyCodec
 from midstream.state.shared import SharedForms, SharedState
+from midstream.state.timers import Timer
 from midstream.state.values import moment_of
 
 ORDER, TIE, BROADCAST = "_order", "_tie", "_broadcast"

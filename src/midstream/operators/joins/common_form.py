@@ -8,8 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from midstream.operators.aggregates.declare import event_time, quote
+from midstream.operators.aggregates.declare import event_time
 from midstream.operators.joins.rules import SIDES
+from midstream.plan.sql import quote
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from midstream.operators.aggregates.declare import event_time, quote
+from midstream.operators.aggregates.declare import event_time
 from midstream.operators.resolve import LATE_REASON, Resolved
 from midstream.operators.watermarks import ahead, varying
 from midstream.plan import plan as p
+from midstream.plan.sql import quote
 from midstream.plan.window_regimes import FOR_EVER, Regime, pane_sql
 from midstream.plan.windows import (
     BOUNDS,
@@ -20,7 +21,7 @@ from midstream.plan.windows import (
 )
 
 if TYPE_CHECKING:
-    from midstream.epoch.shuffle import KeyedRun
+    from midstream.operators.shuffle import KeyedRun
 
 
 @dataclass(frozen=True, slots=True)

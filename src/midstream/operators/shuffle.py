@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from midstream.operators.aggregates.declare import START, Compiled, quote
+from midstream.operators.aggregates.declare import START, Compiled
 from midstream.operators.functions.task import BROADCAST
 from midstream.operators.resolve import Keyed, hashed
 from midstream.operators.task import (
@@ -18,6 +18,7 @@ from midstream.operators.watermarks import varying
 from midstream.operators.windows.task import PANE
 from midstream.plan import plan as p
 from midstream.plan.routing import Routing
+from midstream.plan.sql import quote
 from midstream.plan.window_regimes import Regime
 from midstream.plan.windows import Session
 from midstream.state.history import Head
