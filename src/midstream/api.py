@@ -59,7 +59,7 @@ from midstream.operators.functions.declare import Context, KeyedFunction, value
 from midstream.operators.functions.declare import list_of as list
 from midstream.operators.functions.declare import map_of as map
 from midstream.placement import strategies
-from midstream.placement.assignment import MoveStatus, SlotState, SlotStatus
+from midstream.placement.status import MoveStatus, SlotState, SlotStatus
 from midstream.plan.windows import (
     count_window,
     session,

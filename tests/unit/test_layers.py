@@ -40,24 +40,6 @@ LEVEL = {package: level for level, packages in enumerate(LAYERS) for package in 
 EXCEPTIONS = {
     ("flow.flow", "job.start"): "flow.start() is what users write; it is imported when it is called",
     ("flow.flow", "job.job"): "the type of what flow.start() gives",
-    **dict.fromkeys(
-        [
-            ("checkpoint.housekeeping", "state.changelog"),
-            ("checkpoint.journal", "modifications.phases"),
-            ("checkpoint.journal", "sinks.contract"),
-            ("checkpoint.journal", "state.backlog"),
-            ("epoch.armed", "modifications.phases"),
-            ("epoch.engine", "modifications.phases"),
-            ("operators.windows.sql", "epoch.shuffle"),
-            ("placement.assignment", "epoch.engine"),
-            ("placement.reassignment", "epoch.engine"),
-            ("plan.routing", "placement.balance"),
-            ("sources.union", "operators.aggregates.declare"),
-            ("state.keyed", "operators.functions.declare"),
-            ("state.shared", "operators.functions.declare"),
-        ],
-        "to be cut",
-    ),
 }
 CIRCLES: set[frozenset[str]] = {  # inside a package, to be cut
     frozenset({"modifications.handle", "modifications.queue"}),

@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from midstream.checkpoint.records import Commit, Deferred, Intent, OperatorState, Report
+from midstream.checkpoint.records import (
+    Commit,
+    Deferred,
+    Intent,
+    OperatorState,
+    Report,
+)
 from midstream.epoch.attempt import Outcome
 from midstream.epoch.commit import next_record
 from midstream.flow import builders

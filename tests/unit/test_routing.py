@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from midstream.placement.balance import resized
 from midstream.plan.routing import Routing
 
 
@@ -44,7 +45,7 @@ def test_a_slot_that_is_not_there_owns_nothing():
 def test_resizing_keeps_slots_even_and_moves_the_fewest_groups(groups: int, sizes: list[int]):
     routing = Routing.even(groups, 1)
     for slots in sizes:
-        after = routing.resized(min(slots, groups))
+        after = resized(routing, min(slots, groups))
         counts = [len(after.groups_of(slot)) for slot in range(after.slots)]
         assert sum(counts) == groups
         assert max(counts) - min(counts) <= 1
@@ -57,4 +58,4 @@ def test_resizing_keeps_slots_even_and_moves_the_fewest_groups(groups: int, size
 @pytest.mark.parametrize("slots", [0, 9])
 def test_there_are_as_many_slots_as_groups_at_most(slots: int):
     with pytest.raises(ValueError, match="slots must lie between 1 and the number of groups"):
-        Routing.even(8, 2).resized(slots)
+        resized(Routing.even(8, 2), slots)

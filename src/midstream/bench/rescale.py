@@ -241,7 +241,7 @@ def _ours(spark: SparkSession, setting: Setting, name: str) -> Measured:
         _until(lambda: job.modifications[0].phase.is_final, job=job)
         _until(lambda: len(progress) > 5 and not any(each.copied["sums"] for each in progress[-3:]), job=job)
         job.modify(ms.tune(prefetch_time=_PREFETCH)).wait(_MOST)
-        job._engine.places.warm()
+        job._engine.assignment.seating.warm()
         stay(setting.seconds)
         begin, queries, before = time.time(), [job.query], used()
         stay(setting.seconds)

@@ -13,7 +13,14 @@ import msgspec
 
 from midstream.checkpoint import layout
 from midstream.checkpoint.offsets import Feed, offsets_of
-from midstream.checkpoint.records import FORMAT, Commit, Identity, Intent, Phase, Record
+from midstream.checkpoint.records import (
+    FORMAT,
+    Commit,
+    Identity,
+    Intent,
+    Phase,
+    Record,
+)
 from midstream.checkpoint.seals import (
     BrokenSealError,
     format_of,

@@ -40,7 +40,7 @@ def keyed_run(engine: Engine, resolved: Resolved, id: str, intent: Intent, final
         due |= {
             group for group, changed in enumerate(state.changed) if changed is not None
         }  # it may close otherwise now
-    places = engine.places.briefing(resolved, id)
+    places = engine.assignment.briefing(resolved, id)
     epoch = Epoch(
         epoch=intent.epoch,
         clock=intent.clock,
@@ -52,7 +52,7 @@ def keyed_run(engine: Engine, resolved: Resolved, id: str, intent: Intent, final
         prefetch=settings.prefetch_budget if tuned.prefetch_budget is None else tuned.prefetch_budget,
         prefetch_seconds=(settings.prefetch_time if tuned.prefetch_time is None else tuned.prefetch_time) / 1e6,
         keys_per_row=engine.folds.get(id, 1.0),
-        heat=engine.places.heat(id),
+        heat=engine.assignment.heat(id),
         relocation=replace(places.relocation, defers=False) if final and places.relocation else places.relocation,
     )
     head = Head(

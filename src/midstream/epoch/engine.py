@@ -12,7 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import InitVar, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -28,7 +28,12 @@ from midstream.checkpoint.offsets import (
     comparable,
     tags,
 )
-from midstream.checkpoint.records import Commit, Cut, Intent, OperatorState
+from midstream.checkpoint.records import (
+    Commit,
+    Cut,
+    Intent,
+    OperatorState,
+)
 from midstream.epoch import decision
 from midstream.epoch.armed import Armed, Follower, StopRequestedError
 from midstream.epoch.attempt import Attempt, Outcome
@@ -54,7 +59,8 @@ from midstream.operators.resolve import (
     parse_schema,
     resolve,
 )
-from midstream.placement.assignment import Places
+from midstream.placement.assignment import Assignment
+from midstream.placement.seating import Seating
 from midstream.plan import code
 from midstream.plan import plan as p
 from midstream.plan.compatibility import on_trial
@@ -89,7 +95,7 @@ class Engine:
     query_name: str
     groups: int
     resolved: Resolved  # the running plan
-    cores: int
+    cores: InitVar[int]
     settings: Settings
     clock: EpochClock
     listener: Callable[[Event], None]
@@ -114,9 +120,10 @@ class Engine:
     _plans: dict[int, Resolved] = field(default_factory=dict)
     _configured: tuple[Any, int] | None = None  # Spark's session, plan version
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, cores: int) -> None:
         self._plans[self.resolved.plan.version] = self.resolved
-        self.places = Places(self)
+        seating = Seating(self.spark, cores, self.settings.apart)
+        self.assignment = Assignment(self.groups, seating, self.settings.defers, self.settings.standbys)
         self.housekeeping = Housekeeping(self.journal, self.settings.keep_epochs, self.settings.snapshot_budget)
         tries, accept = self.settings.publish_tries, self.settings.accept_lost_output
         self._publication = Publication(self.spark, self.journal, tries, accept, self.stopping, self.listener)
@@ -135,9 +142,9 @@ class Engine:
 
     def settle(self) -> None:
         """Find the executors, on a cluster, and write down which groups each has."""
-        self.places.warm()
-        self.places.look_around()
-        plan = self.places.settled(self.resolved.plan, self.resolved)
+        self.assignment.seating.warm()
+        self.look_around()
+        plan = self.assignment.settled(self.resolved.plan, self.resolved)
         self.resolved = replace(self.resolved, plan=plan)
         self.add_plan(self.resolved)
 
@@ -155,6 +162,10 @@ class Engine:
         for id, keyed in self.resolved.keyed.items():
             if id in self.states:
                 check_layout(id, self.states[id].layouts, keyed)
+
+    def look_around(self) -> None:
+        """Find the executors that there are now; between two epochs."""
+        self.assignment.seating.look_around(self.assignment.most_slots(self.resolved.plan))
 
     def adopt(self, version: int | None = None) -> None:
         """Let an epoch that was begun but not committed run under the plan of this start: nobody has seen its rows.
@@ -251,7 +262,7 @@ class Engine:
         self.recent.append(commit)
         self.batches.append(batch)
         reports = {id: [report for _, report in found] for id, found in outcome.reports.items()}
-        self.places.after(reports)
+        self.assignment.after(reports)
         if self.armed is not None and intent.version == self.armed.version:
             armed, self.armed, self.resolved = self.armed, None, resolved
             armed.committed(Cut(commit.epoch, by_source(before, self.feeds)))
@@ -380,7 +391,7 @@ class Engine:
         """Tune the session of a batch, which is not the user's."""
         configured = (session._jsparkSession, resolved.plan.version)  # each batch has a Python session of its own
         if self._configured != configured:
-            partitions = max([self.cores, *(self.slots(id, resolved) for id in resolved.keyed)])
+            partitions = max(self.assignment.seating.cores, self.assignment.most_slots(resolved.plan))
             session.conf.set("spark.sql.shuffle.partitions", str(partitions))
             rows = resolved.plan.tuning.rows_per_arrow_batch or self.settings.rows_per_arrow_batch
             session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(rows))
@@ -394,11 +405,6 @@ class Engine:
     def _plan_of(self, commit: Commit) -> p.Plan:
         known = self._plans.get(commit.version)  # one that is of an older code may not fit together any more
         return known.plan if known is not None else self.journal.plan(commit.version)
-
-    def slots(self, id: str, resolved: Resolved | None = None) -> int:
-        """How many slots a keyed operator has."""
-        wanted = next((o.slots for o in (resolved or self.resolved).plan.of(p.Process, p.Aggregate) if o.id == id), 0)
-        return min(wanted or self.cores, self.groups)
 
     def keep_plans(self, versions: set[int]) -> None:
         """Drop plans that nobody needs any more."""
@@ -426,7 +432,7 @@ class Engine:
             self.least[id] = min(report.rows for _, report in found)
             for _, report in found:
                 self.sizes.setdefault(id, {}).update(report.sizes)
-        moving = {id: len(move.waiting) for id, move in self.places.moves.items()}
+        moving = {id: len(move.waiting) for id, move in self.assignment.moves.items()}
         self.progress = progress_of(
             commit, outcome, self.resolved.plan, times, self.housekeeping.log_bytes, moving, self.sizes
         )

@@ -25,7 +25,7 @@ from midstream.modifications.changes import Change
 from midstream.modifications.handle import Modification
 from midstream.modifications.queue import Modifications
 from midstream.modifications.shadow import Shadow
-from midstream.placement.assignment import MoveStatus, SlotStatus
+from midstream.placement.status import MoveStatus, SlotStatus
 from midstream.plan.plan import Plan
 from midstream.spark.exceptions import explained
 
@@ -153,12 +153,12 @@ class Job:
     @property
     def slots(self) -> list[SlotStatus]:
         """Where every slot of every keyed operator is, and what it does besides processing rows."""
-        return self._engine.places.status()
+        return self._engine.assignment.status(self._engine.resolved)
 
     @property
     def moves(self) -> list[MoveStatus]:
         """How far groups have come that are on their way to other executors; empty while none are."""
-        return self._engine.places.moving()
+        return self._engine.assignment.moving(self._engine.last)
 
     @property
     def modifications(self) -> list[Modification]:
@@ -228,7 +228,7 @@ class Job:
             last.callback(self._done.set)
             last.callback(self._engine.threads.clear)
             last.callback(self._lease.release)
-            last.callback(self._engine.places.close)
+            last.callback(self._engine.assignment.seating.close)
             if self._shadow is not None:
                 last.callback(self._shadow.close)
             self._modifications.close("the job has ended")

@@ -190,7 +190,7 @@ def start(
         journal.write_plan(engine.resolved.plan)
         job = Job(flow, engine, lease, trigger)
         if on_join == "rebalance":
-            engine.places.joined = lambda: job.modify(rebalance())
+            engine.assignment.joined = lambda: job.modify(rebalance())
         job._begin(drifted)
         return job
     except BaseException:

@@ -112,7 +112,7 @@ class Modification:
     def watch(self, timeout: float | None = None) -> Modification:
         """Wait as `wait` does, and show on the terminal where it stands and how far groups have moved."""
         self._owner.engine.threads.refuse("watch()")
-        watched(lambda: (self.status, self._owner.engine.places.moving()), lambda: self._ended(_GLANCE), timeout)
+        watched(lambda: (self.status, self._owner.moving()), lambda: self._ended(_GLANCE), timeout)
         return self.wait(0)
 
     def _ended(self, timeout: float) -> bool:

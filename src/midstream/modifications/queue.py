@@ -31,6 +31,7 @@ from midstream.modifications.rehearsal import Rehearsal
 from midstream.modifications.validation import validated
 from midstream.operators.resolve import resolve
 from midstream.placement.reassignment import routed
+from midstream.placement.status import MoveStatus
 from midstream.plan import code
 from midstream.plan import plan as p
 from midstream.plan.compatibility import difference, inheriting, with_sinks_of
@@ -173,6 +174,10 @@ class Modifications:
         self.journal.write_modification(record)
         listener(Modifying(record.number, record.phase.value, written=True))
 
+    def moving(self) -> list[MoveStatus]:
+        """How far groups have come that are on their way."""
+        return self.engine.assignment.moving(self.engine.last)
+
     def plan(self, version: int) -> Plan:
         """Give a plan version."""
         return self.engine.plan_of(version).plan
@@ -249,11 +254,9 @@ class Modifications:
         version = self.journal.next_version()
         new = changes.versioned(changes.changed(running.plan, one._steps), version)
         wishes = [step.wish for step in one._steps if step.wish is not None]
-        if wishes and not engine.places.is_current:
-            engine.places.warm()
-            with engine.lock:  # between two epochs
-                engine.places.look_around()
-        new, moved = routed(engine, running, new, wishes)
+        if wishes:
+            self._look_around()
+        new, moved = routed(engine.assignment, running, new, wishes)
         self._validating = Limit(engine.settings.cut_deadline, "the validation", lambda: None)
         with self._validating:  # it calls functions of the user, on no rows
             resolved = validated(engine.spark, running, new, engine.states, moved)
@@ -270,10 +273,22 @@ class Modifications:
         engine.add_plan(resolved)
         one._move(m.Kept())
 
+    def _look_around(self) -> None:
+        """Let executors that have come count."""
+        assignment = self.engine.assignment
+        if not assignment.seating.is_current(assignment.most_slots(self.engine.resolved.plan)):
+            assignment.seating.warm()
+            with self.engine.lock:  # between two epochs
+                self.engine.look_around()
+
+    def _release(self, executor: str) -> None:
+        assignment = self.engine.assignment
+        assignment.seating.release(executor, assignment.most_slots(self.engine.resolved.plan))
+
     def _feed(self, one: Modification) -> None:
         """Arm a modification, with a query that can feed its plan."""
         plan = self.plan(one.version)
-        if self.query.fits(plan) and not (one.strategy.starts_afresh and self.engine.places.are_several):
+        if self.query.fits(plan) and not (one.strategy.starts_afresh and self.engine.assignment.is_apart):
             self._arm(one)
         else:
             self.query.exchange(plan, lambda first: self._arm(one, first))
@@ -291,7 +306,7 @@ class Modifications:
         def done(note: str = "") -> None:
             for executor in one.drained:
                 try:
-                    self.engine.places.release(executor)
+                    self._release(executor)
                 except Exception as error:  # it serves nothing, and the epoch is committed
                     _log.warning("executor %s is drained, and Spark does not take it back: %s", executor, error)
             one._move(m.Done(note))
@@ -299,7 +314,7 @@ class Modifications:
         def committed(cut: Cut) -> None:
             self.query.settled()
             one._move(m.Committed(cut))
-            if self.engine.places.begin(self.engine.resolved, one.strategy, done):
+            if self.engine.assignment.begin(self.engine.resolved, one.strategy, done):
                 one._move(m.Moves())
             else:
                 done()

@@ -104,7 +104,7 @@ class Rehearsal:
         engine = self._engine
         clock = engine.last.clock if engine.last is not None else engine.clock.reading()
         head = Head(name, id, storage.root, "", -1, (None,) * engine.groups, throw_away=True)
-        routing = Routing.even(engine.groups, engine.slots(id, resolved))
+        routing = Routing.even(engine.groups, engine.assignment.slots(resolved.plan, id))
         return KeyedRun(head, Epoch(0, clock, name, None), routing, combine=False, markers=True)
 
 

@@ -153,7 +153,7 @@ class Shadow:
             query_name=engine.query_name,
             groups=engine.groups,
             resolved=self._witnessed(resolved),
-            cores=engine.cores,
+            cores=engine.assignment.seating.cores,
             settings=replace(engine.settings, cache=self._cache),
             clock=engine.clock,
             listener=ignore,

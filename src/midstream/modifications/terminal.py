@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
-from midstream.placement.assignment import MoveStatus
+from midstream.placement.status import MoveStatus
 
 
 def watched(

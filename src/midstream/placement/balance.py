@@ -6,9 +6,23 @@ from collections.abc import Collection, Mapping, Sequence
 from heapq import heapify, heapreplace
 from typing import TypeVar
 
+from midstream.plan.routing import Routing
+
 T = TypeVar("T", int, str)
 
 _TOLERANCE = 0.05  # of the fair load: what is not worth a move
+
+
+def resized(routing: Routing, slots: int, load: Mapping[int, float] | None = None) -> Routing:
+    """Spread the groups over another number of slots, so that the fewest change their slot; see `fair`.
+
+    >>> resized(Routing((0, 0, 0, 1, 1, 1), 2), 3).owners
+    (0, 0, 2, 1, 1, 2)
+    """
+    groups = len(routing.owners)
+    if not 1 <= slots <= groups:
+        raise ValueError(f"slots must lie between 1 and the number of groups ({groups}), not {slots}")
+    return Routing(fair(routing.owners, dict.fromkeys(range(slots), 1), load), slots)
 
 
 def fair(

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count
-
-from midstream.placement.balance import fair
 
 DEFAULT_GROUPS = 128
 MAX_GROUPS = 32_767  # group numbers are sorted as 16-bit integers
@@ -17,7 +14,7 @@ MAX_GROUPS = 32_767  # group numbers are sorted as 16-bit integers
 class Routing:
     """The owner of every group of one operator.
 
-    Promised: every group has exactly one slot, and slot sizes differ by at most one after `even` and `resized`.
+    Promised: every group has exactly one slot, and slot sizes differ by at most one after `even` and `balance.resized`.
 
     >>> Routing.even(groups=5, slots=2).owners
     (0, 1, 0, 1, 0)
@@ -32,17 +29,6 @@ class Routing:
         if not 1 <= slots <= groups:
             raise ValueError(f"slots must lie between 1 and the number of groups ({groups}), not {slots}")
         return cls(tuple(group % slots for group in range(groups)), slots)
-
-    def resized(self, slots: int, load: Mapping[int, float] | None = None) -> Routing:
-        """Spread the groups over another number of slots, so that the fewest change their slot; see `balance.fair`.
-
-        >>> Routing((0, 0, 0, 1, 1, 1), 2).resized(3).owners
-        (0, 0, 2, 1, 1, 2)
-        """
-        groups = len(self.owners)
-        if not 1 <= slots <= groups:
-            raise ValueError(f"slots must lie between 1 and the number of groups ({groups}), not {slots}")
-        return Routing(fair(self.owners, dict.fromkeys(range(slots), 1), load), slots)
 
     def moved(self, after: Routing) -> tuple[int, ...]:
         """List the groups that have another slot under another routing."""

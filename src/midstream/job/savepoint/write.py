@@ -105,7 +105,7 @@ def _dump(
         born=state.born,
         in_place=True,
     )
-    tasks = max(engine.slots(form.operator), 1)
+    tasks = max(engine.assignment.slots(engine.resolved.plan, form.operator), 1)
     groups = engine.spark.range(0, engine.groups, 1, tasks)
     written = groups.mapInArrow(DumpTask(form, head, target.root), DumpTask.SCHEMA).collect()
     named = {row.file: SavedFile(row.size, row.checksum, row.rows) for row in written}
