@@ -20,8 +20,9 @@ from midstream.flow.builders import (
     watermark,
     window,
 )
-from midstream.flow.flow import Flow, KeyedStream, Stream
+from midstream.flow.flow import Flow
 from midstream.flow.joins import between
+from midstream.flow.streams import KeyedStream, Stream
 from midstream.flow.triggers import Trigger, available_now, every
 from midstream.job.job import Job, Status
 from midstream.modifications.additions import add_source, branch, built
@@ -33,7 +34,8 @@ from midstream.modifications.changes import (
     remove_source,
     replace,
 )
-from midstream.modifications.handle import Modification, ModificationError
+from midstream.modifications.entry import ModificationError
+from midstream.modifications.handle import Modification
 from midstream.modifications.relocations import (
     drain,
     move,

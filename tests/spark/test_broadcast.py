@@ -17,7 +17,7 @@ import midstream as ms
 from midstream import testing
 from midstream.checkpoint import retention
 from midstream.operators.task import Relocation
-from midstream.placement.assignment import Briefing, Places
+from midstream.placement.assignment import Assignment, Serving
 from midstream.testing import Live
 
 ROWS, RULES = "user string, item string, price long", "item string, most long, version long"
@@ -210,9 +210,9 @@ def test_a_running_job_gets_rules(spark: SparkSession) -> None:
 def test_groups_that_sit_epochs_out_hear_the_rules_in_order(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    out, really = ms.sinks.memory(), Places.briefing
+    out, really = ms.sinks.memory(), Assignment.serving
 
-    def briefing(self: Places, resolved: Any, id: str) -> Briefing:
+    def serving(self: Assignment, resolved: Any, id: str) -> Serving:
         """As if the host were a cluster that has lost its executors, with a store that is far: one group an epoch."""
         told = really(self, resolved, id)
         epoch = self.engine.last.epoch + 1 if self.engine.last is not None else 0
@@ -222,7 +222,7 @@ def test_groups_that_sit_epochs_out_hear_the_rules_in_order(
     monkeypatch.setattr(retention, "MAX_AGE", 1)
     far = {"store_bytes_per_second": 1 << 40, "prefetch_budget": 1, "groups": 8, "cache": tmp_path / "cache"}
     with monkeypatch.context() as patched:
-        patched.setattr(Places, "briefing", briefing)
+        patched.setattr(Assignment, "serving", serving)
         job = flow_over(spark, tmp_path, 4, out).start(tmp_path / "job", trigger=ms.available_now(), **far)
         job.await_termination()
         last = job._engine.last

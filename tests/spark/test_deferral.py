@@ -16,7 +16,7 @@ import midstream as ms
 from midstream.checkpoint import retention
 from midstream.events import Event, Progress
 from midstream.operators.task import Relocation
-from midstream.placement.assignment import Briefing, Places
+from midstream.placement.assignment import Assignment, Serving
 from tests.faults import workload
 from tests.slow import slow
 
@@ -56,9 +56,9 @@ def test_groups_that_sit_epochs_out_go_through_them_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     root, aside, jobs, known = str(tmp_path), [], list[ms.Job](), threading.Event()
-    really = Places.briefing
+    really = Assignment.serving
 
-    def briefing(self: Places, resolved: Any, id: str) -> Briefing:
+    def serving(self: Assignment, resolved: Any, id: str) -> Serving:
         """As if the host were a cluster that has lost an executor: a store that is far, and one group an epoch."""
         told = really(self, resolved, id)
         epoch = self.engine.last.epoch + 1 if self.engine.last is not None else 0
@@ -75,7 +75,7 @@ def test_groups_that_sit_epochs_out_go_through_them_later(
     options: dict[str, Any] = {"store_bytes_per_second": 1 << 40, **bound}
     with monkeypatch.context() as patched:
         patched.setattr(retention, "MAX_AGE", 1)
-        patched.setattr(Places, "briefing", briefing)
+        patched.setattr(Assignment, "serving", serving)
         jobs.append(workload.start(spark, root, epochs=EPOCHS, listener=listen, **options))
         known.set()
         jobs[0].await_termination()

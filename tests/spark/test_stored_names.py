@@ -54,6 +54,8 @@ def flow(spark: SparkSession, root: Path) -> ms.Flow:
     keyed.join("all", two.key_by("k")).sink("delta", ms.sinks.delta(root / "delta"))
     counts = keyed.window(ms.count_window(10)).aggregate("by_count", n=ms.count())
     counts.sink("postgres", ms.sinks.postgres("host=127.0.0.1 password=secret", "counts"))
+    ended = one.window(ms.count_window(10)).with_punctuation("v < 0").aggregate("of_all", n=ms.count())
+    ended.sink("unkeyed", ms.sinks.noop())
     keyed.window(ms.tumbling("1 minute")).top("best", n=3, by="v").sink("console", ms.sinks.console())
     keyed.aggregate("longest", v=ms.aggregated("v", Longest())).sink("batch", ms.sinks.foreach_batch(print))
     return built

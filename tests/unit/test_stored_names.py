@@ -10,7 +10,7 @@ from midstream.stored_names import PLACES, named, stored_name
 # What has been written into checkpoints. Names may be added here; none may go.
 EVER_WRITTEN = {
     "BoundedJoin", "Code", "Console", "CountPart", "CountResult", "CountWindows", "Deduplicate", "Delta", "Files",
-    "ForeachBatch", "Leading", "ListState", "MapState", "Memory", "Noop", "Postgres", "Secret", "SharedState",
+    "ForeachBatch", "Leading", "ListState", "MapState", "Marked", "Memory", "Noop", "Postgres", "Secret", "SharedState",
     "SideForm", "Sink", "SpooledSink", "StateDeclaration", "Top", "UnboundedJoin", "ValueState",
 }  # fmt: skip
 

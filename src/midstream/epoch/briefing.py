@@ -2,30 +2,73 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
 
-from midstream.checkpoint.records import Intent, OperatorState
+from midstream.checkpoint.records import Commit, Intent, OperatorState
+from midstream.epoch.settings import Settings
 from midstream.operators.resolve import Resolved
 from midstream.operators.shuffle import KeyedRun
 from midstream.operators.task import Epoch
 from midstream.operators.watermarks import regimes_of, watermark_of
+from midstream.placement.assignment import Serving
 from midstream.plan import plan as p
 from midstream.plan.windows import END_OF_TIME
 from midstream.state.history import Head, logs_of
-
-if TYPE_CHECKING:
-    from midstream.epoch.engine import Engine
 
 _COMBINE_BELOW = 0.5  # distinct keys per row below which rows are folded in the JVM before they go to Python
 _BUSY = 100  # rows of every slot in the last epoch from which all slots are expected to have some in the next
 
 
-def keyed_run(engine: Engine, resolved: Resolved, id: str, intent: Intent, final: bool) -> KeyedRun:
-    """Work out what an operator is told, from what is committed."""
-    last, settings = engine.last, engine.settings
-    known = last.operators if last is not None and id not in engine.forgetting else {}
-    state = known.get(id, OperatorState(born=intent.epoch))
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """What an epoch begins with: the job, where its state is stored, and what the epochs before it have left."""
+
+    job: str
+    checkpoint: str
+    groups: int
+    settings: Settings
+    last: Commit | None
+    recent: tuple[Commit, ...]  # whose logs are shipped with the tasks
+    forgetting: frozenset[str] = frozenset()  # operators whose state goes with the epoch
+
+    def state(self, id: str, epoch: int) -> OperatorState:
+        """Return what is known of a keyed operator; one that is new is born in the epoch."""
+        known = self.last.operators if self.last is not None and id not in self.forgetting else {}
+        return known.get(id, OperatorState(born=epoch))
+
+
+@dataclass(frozen=True, slots=True)
+class Density:
+    """How the rows of an operator were spread in the last epoch."""
+
+    keys_per_row: float = 1.0
+    fewest: int = 0  # rows of the slot that had fewest
+
+
+def keyed_run(
+    committed: Committed,
+    resolved: Resolved,
+    id: str,
+    intent: Intent,
+    serving: Serving,
+    snapshots: frozenset[int],
+    density: Density,
+    *,
+    final: bool,
+) -> KeyedRun:
+    """Work out what an operator is told, from what is committed.
+
+    Args:
+        committed: what the epoch begins with.
+        resolved: the plan that it runs under.
+        id: of the operator.
+        intent: what was decided for the epoch.
+        serving: who serves its groups.
+        snapshots: groups of which a snapshot is due.
+        density: of its rows in the last epoch.
+        final: whether the input has ended.
+    """
+    last, settings, state = committed.last, committed.settings, committed.state(id, intent.epoch)
     watermark = END_OF_TIME if final else watermark_of(resolved, id, last, intent.clock)
     if watermark is not None and state.watermark is not None:
         watermark = max(watermark, state.watermark)  # a longer delay, or one more source, does not open what is closed
@@ -40,7 +83,6 @@ def keyed_run(engine: Engine, resolved: Resolved, id: str, intent: Intent, final
         due |= {
             group for group, changed in enumerate(state.changed) if changed is not None
         }  # it may close otherwise now
-    places = engine.assignment.briefing(resolved, id)
     epoch = Epoch(
         epoch=intent.epoch,
         clock=intent.clock,
@@ -48,22 +90,22 @@ def keyed_run(engine: Engine, resolved: Resolved, id: str, intent: Intent, final
         watermark=watermark,
         before=state.watermark,
         due=due,
-        snapshots=frozenset(engine.housekeeping.snapshots_due(id, state, intent.epoch)),
+        snapshots=snapshots,
         prefetch=settings.prefetch_budget if tuned.prefetch_budget is None else tuned.prefetch_budget,
         prefetch_seconds=(settings.prefetch_time if tuned.prefetch_time is None else tuned.prefetch_time) / 1e6,
-        keys_per_row=engine.folds.get(id, 1.0),
-        heat=engine.assignment.heat(id),
-        relocation=replace(places.relocation, defers=False) if final and places.relocation else places.relocation,
+        keys_per_row=density.keys_per_row,
+        heat=serving.heat,
+        relocation=replace(serving.relocation, defers=False) if final and serving.relocation else serving.relocation,
     )
     head = Head(
-        job=engine.job,
+        job=committed.job,
         operator=id,
-        checkpoint=engine.journal.storage.root,
+        checkpoint=committed.checkpoint,
         cache=settings.cache,
         epoch=last.epoch if last is not None else -1,
-        changed=state.changed or (None,) * engine.groups,
+        changed=state.changed or (None,) * committed.groups,
         born=state.born,
-        recent=tuple(logs_of(commit, id) for commit in engine.recent),
+        recent=tuple(logs_of(commit, id) for commit in committed.recent),
         backlog=state.backlog,
         in_place=settings.in_place,
         apart=settings.apart,
@@ -72,10 +114,10 @@ def keyed_run(engine: Engine, resolved: Resolved, id: str, intent: Intent, final
     return KeyedRun(
         head,
         epoch,
-        places.routing,
-        combine=engine.folds.get(id, 1.0) < _COMBINE_BELOW,
-        markers=bool(due) or engine.least.get(id, 0) < _BUSY,
-        anchor=places.anchor,
-        both=places.both,
+        serving.routing,
+        combine=density.keys_per_row < _COMBINE_BELOW,
+        markers=bool(due) or density.fewest < _BUSY,
+        anchor=serving.anchor,
+        both=serving.both,
         regimes=regimes_of(resolved, id, state),
     )

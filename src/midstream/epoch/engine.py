@@ -37,7 +37,7 @@ from midstream.checkpoint.records import (
 from midstream.epoch import decision
 from midstream.epoch.armed import Armed, Follower, StopRequestedError
 from midstream.epoch.attempt import Attempt, Outcome
-from midstream.epoch.briefing import keyed_run
+from midstream.epoch.briefing import Committed, Density, keyed_run
 from midstream.epoch.clock import EpochClock
 from midstream.epoch.commit import next_record
 from midstream.epoch.deadline import Limit
@@ -59,6 +59,7 @@ from midstream.operators.resolve import (
     parse_schema,
     resolve,
 )
+from midstream.operators.shuffle import KeyedRun
 from midstream.placement.assignment import Assignment
 from midstream.placement.seating import Seating
 from midstream.plan import code
@@ -114,9 +115,8 @@ class Engine:
     lock: threading.Lock = field(default_factory=threading.Lock)
     threads: OwnThreads = field(default_factory=OwnThreads)
     recent: deque[Commit] = field(default_factory=lambda: deque(maxlen=_RECENT))
-    folds: dict[str, float] = field(default_factory=dict)  # operator -> distinct keys per row, last epoch
-    least: dict[str, int] = field(default_factory=dict)  # operator -> rows of the slot that had fewest, last epoch
     sizes: dict[str, dict[int, tuple[int, int]]] = field(default_factory=dict)  # operator -> group -> entries, bytes
+    _densities: dict[str, Density] = field(default_factory=dict)  # operator -> of its rows in the last epoch
     _plans: dict[int, Resolved] = field(default_factory=dict)
     _configured: tuple[Any, int] | None = None  # Spark's session, plan version
 
@@ -379,13 +379,23 @@ class Engine:
     def _attempt(self, batch: DataFrame, intent: Intent, final: bool) -> Attempt:
         resolved = self.plan_of(intent.version)
         self.configure(batch.sparkSession, resolved)
-        keyed = {o.id: keyed_run(self, resolved, o.id, intent, final) for o in resolved.plan.of(p.Process, p.Aggregate)}
+        keyed = {o.id: self._keyed_run(resolved, o.id, intent, final) for o in resolved.plan.of(p.Process, p.Aggregate)}
         return Attempt(
             resolved, batch, intent.epoch, self.job, self.journal.storage, tags(self.feeds), keyed, self.listener,
             self.follower.witness if self.follower is not None else None, intent.clock,
             lambda: None if final else execution_of(self.spark, self.query_name),
             on_trial(self.resolved.plan, resolved.plan),
         )  # fmt: skip
+
+    def _keyed_run(self, resolved: Resolved, id: str, intent: Intent, final: bool) -> KeyedRun:
+        committed = Committed(
+            self.job, self.journal.storage.root, self.groups, self.settings, self.last, tuple(self.recent),
+            self.forgetting,
+        )  # fmt: skip
+        serving = self.assignment.serving(resolved, id)
+        due = self.housekeeping.snapshots_due(id, committed.state(id, intent.epoch), intent.epoch)
+        density = self._densities.get(id, Density())
+        return keyed_run(committed, resolved, id, intent, serving, frozenset(due), density, final=final)
 
     def configure(self, session: SparkSession, resolved: Resolved) -> None:
         """Tune the session of a batch, which is not the user's."""
@@ -426,10 +436,10 @@ class Engine:
 
     def _report(self, commit: Commit, outcome: Outcome, times: dict[str, float]) -> None:
         for id, found in outcome.reports.items():
-            rows = sum(report.rows for _, report in found)
-            if rows:
-                self.folds[id] = sum(report.keys for _, report in found) / rows
-            self.least[id] = min(report.rows for _, report in found)
+            rows, keys = (sum(report.rows for _, report in found), sum(report.keys for _, report in found))
+            before = self._densities.get(id, Density())
+            per_row = keys / rows if rows else before.keys_per_row
+            self._densities[id] = Density(per_row, min(report.rows for _, report in found))
             for _, report in found:
                 self.sizes.setdefault(id, {}).update(report.sizes)
         moving = {id: len(move.waiting) for id, move in self.assignment.moves.items()}

@@ -25,6 +25,11 @@ from midstream.plan.plan import BROADCAST, KEY, AggregateSpec
 from midstream.plan.windows import AnyWindow, Session, Window
 
 
+def reading(operator: Any, *inputs: str) -> Any:
+    """Return an operator that reads others, besides those that it reads already."""
+    return msgspec.structs.replace(operator, inputs=(*inputs, *operator.inputs))
+
+
 def transform(function: Callable[[Any], Any], *, per_epoch: bool = False, id: str = "") -> p.Transform:
     """A DataFrame function, in the JVM; see `Stream.transform`."""
     if not callable(function):

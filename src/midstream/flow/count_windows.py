@@ -8,37 +8,38 @@ Over all rows, and where some rows end windows, there is a transform before it, 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from midstream.errors import PlanError
+from midstream.flow import builders
 from midstream.flow.builders import named
 from midstream.operators.aggregates.declare import FLOATS, INTEGERS, widest
 from midstream.operators.resolve import check_punctuation, worked_out
 from midstream.operators.windows.by_count.rules import (
+    ALL,
     ENDS,
     CountWindows,
+    Marked,
     Part,
     Result,
 )
 from midstream.plan.column_names import clash, refuse_taken
-from midstream.plan.plan import AggregateSpec
+from midstream.plan.plan import AggregateSpec, AnyOperator, Plan
 from midstream.plan.sql import quote
 from midstream.plan.windows import CountWindow
 from midstream.spark.types import ddl
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-    from midstream.flow.flow import Stream
+    from pyspark.sql import SparkSession
 
 NUMBER = "window"
-_ALL = "_all"  # the key where there is none
 _NUMBERS = (*INTEGERS, *FLOATS)
 
 
 def count_windows(
-    rows: Stream,
+    session: SparkSession,
+    plan: Plan,
+    input: str,
     keys: Sequence[str],
     window: CountWindow,
     partition_by: str,
@@ -47,40 +48,29 @@ def count_windows(
     id: str,
     slots: int,
     aggregates: dict[str, AggregateSpec],
-) -> Stream:
-    """Add the operators; see `WindowedStream.aggregate`."""
-    flow = rows.flow
+) -> list[AnyOperator]:
+    """Return the operators; see `WindowedStream.aggregate`."""
     named(id, tuple(keys), aggregates)
-    resolved = worked_out(flow.session, flow.plan())
-    types = {field.name: ddl(field.dataType) for field in resolved.schemas[rows.id]}
+    schema = worked_out(session, plan).schemas[input]
+    types = {field.name: ddl(field.dataType) for field in schema}
     for column in (*keys, *(spec.column for spec in aggregates.values() if spec.column)):
         if column not in types:
             raise PlanError(f"window {id!r}: there is no column {column!r}; the stream has {', '.join(types)}")
-    refuse_taken(id, list(types), (ENDS, _ALL))
+    refuse_taken(id, list(types), (ENDS, ALL))
     if name := clash([*aggregates, *keys], [NUMBER]):
         raise PlanError(f"window {id!r}: the name {name!r} is that of another result already; rename it")
     parts, results, shown = _parts(id, aggregates, types)
     columns = [*((key, types[key]) for key in keys), (NUMBER, "bigint"), *zip(aggregates, shown, strict=True)]
-    schema = ", ".join(f"{quote(name)} {type}" for name, type in columns)
-    check_punctuation(flow.session, f"window {id!r}", punctuation, resolved.schemas[rows.id])
+    output = ", ".join(f"{quote(name)} {type}" for name, type in columns)
+    check_punctuation(session, f"window {id!r}", punctuation, schema)
+    made: list[AnyOperator] = []
     if punctuation or not keys:
-        rows = rows.transform(f"{id}.rows", Marked(punctuation, not keys))
-    keyed = rows.key_by(*keys, partition_by=partition_by) if keys else rows.key_by(_ALL)
+        marked = builders.transform(Marked(punctuation, not keys), id=f"{id}.rows")
+        made.append(builders.reading(marked, input))
+        input = f"{id}.rows"
+    keyed = builders.key_by(*keys, partition_by=partition_by) if keys else builders.key_by(ALL)
     rules = CountWindows(window, len(keys), parts, results, ends=bool(punctuation))
-    return keyed.process(id, rules, schema=schema, slots=slots)
-
-
-@dataclass(frozen=True)
-class Marked:
-    """Gives rows what they lack: whether they end the windows of their key, and a key."""
-
-    punctuation: str
-    as_one: bool
-
-    def __call__(self, rows: DataFrame) -> DataFrame:
-        """Add the columns."""
-        ends = [f"coalesce({self.punctuation}, false) as {ENDS}"] if self.punctuation else []
-        return rows.selectExpr("*", *ends, *([f"0 as {_ALL}"] if self.as_one else []))
+    return [*made, builders.reading(keyed.process(rules, schema=output, slots=slots, id=id), input)]
 
 
 def _parts(

@@ -12,11 +12,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import msgspec
+from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from midstream.durations import Duration, micros, signed_micros
 from midstream.errors import PlanError
-from midstream.flow.flow import Flow, KeyedStream, Stream
+from midstream.flow import builders
 from midstream.operators.joins.common_form import OWN, SideForm
 from midstream.operators.joins.rules import (
     ALONE,
@@ -30,6 +31,7 @@ from midstream.operators.joins.rules import (
 )
 from midstream.operators.resolve import arrow_schema, worked_out
 from midstream.plan.column_names import clash, repeated
+from midstream.plan.plan import AnyOperator, Plan, Union
 from midstream.plan.sql import quote
 from midstream.plan.windows import Window
 from midstream.spark.types import ddl, struct
@@ -58,19 +60,30 @@ def between(lower: Duration, upper: Duration) -> Between:
     return bounds
 
 
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A keyed stream that is joined."""
+
+    input: str
+    keys: tuple[str, ...]
+
+
 def join(
-    left: KeyedStream,
-    right: KeyedStream,
+    session: SparkSession,
+    plan: Plan,
+    left: Side,
+    right: Side,
     *,
+    partition_by: str,
     id: str,
     how: str,
     within: Between | Window | None,
     ttl: Duration | None,
     slots: int,
-) -> Stream:
-    """Add the operators of a join to the flow; see `KeyedStream.join`."""
-    _check(id, left, right, how, within, ttl)
-    sides = _resolved(id, left), _resolved(id, right)
+) -> list[AnyOperator]:
+    """Return the operators of a join; see `KeyedStream.join`."""
+    _check(id, plan, how, within, ttl)
+    sides = _resolved(id, session, plan, left), _resolved(id, session, plan, right)
     if how in HALVES:
         sides = sides[0], replace(sides[1], others=())
     _check_columns(id, *sides)
@@ -82,13 +95,17 @@ def join(
                     "with_watermark(column, delay) on it, and keep that column"
                 )
     first, second = (
-        Stream(left.flow, side.input).transform(f"{id}.{what}", _form(what, sides, how, timed=within is not None))
+        builders.reading(
+            builders.transform(_form(what, sides, how, timed=within is not None), id=f"{id}.{what}"), side.input
+        )
         for side, what in zip(sides, (LEFT, RIGHT), strict=True)
     )
-    rows = first.union(f"{id}.rows", second).key_by(*left.keys, partition_by=left.partition_by)
+    rows = Union(id=f"{id}.rows", inputs=(first.id, second.id))
     schema = ", ".join(f"{quote(name)} {type}" for name, type in _output(*sides))
     order = () if within is None else ("_time",)
-    return rows.process(id, _function(sides, how, within, ttl), schema=schema, slots=slots, order_by=order)
+    keyed = builders.key_by(*left.keys, partition_by=partition_by)
+    joined = keyed.process(_function(sides, how, within, ttl), schema=schema, slots=slots, order_by=order, id=id)
+    return [first, second, rows, builders.reading(joined, rows.id)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,16 +136,7 @@ def _form(what: str, sides: tuple[_Side, _Side], how: str, *, timed: bool) -> Si
     )
 
 
-def _check(
-    id: str,
-    left: KeyedStream,
-    right: KeyedStream,
-    how: str,
-    within: Between | Window | None,
-    ttl: Duration | None,
-) -> None:
-    if not isinstance(right, KeyedStream):
-        raise PlanError(f"join {id!r} needs a keyed stream to join with: write other.key_by(...)")
+def _check(id: str, plan: Plan, how: str, within: Between | Window | None, ttl: Duration | None) -> None:
     if how not in KINDS:
         raise PlanError(f"join {id!r}: how is one of {', '.join(KINDS)}, not {how!r}")
     fits = isinstance(within, Between) or (isinstance(within, Window) and within.is_tumbling)
@@ -143,15 +151,13 @@ def _check(
         raise PlanError(f"join {id!r}: ttl= is for joins without within=; a bounded one forgets by the watermark")
     if ttl is not None and not micros(ttl):
         raise PlanError(f"join {id!r}: ttl= must be longer than nothing")
-    if right.flow is not left.flow:
-        raise PlanError(f"join {id!r}: both sides must be streams of one flow; {right.input!r} is of another")
-    if any(operator.id == id for operator in left.flow.plan().operators):
-        raise PlanError(f"the id {id!r} is used twice in flow {left.flow.name!r}; give each operator its own")
+    if any(operator.id == id for operator in plan.operators):
+        raise PlanError(f"the id {id!r} is used twice in flow {plan.name!r}; give each operator its own")
 
 
-def _resolved(id: str, stream: KeyedStream) -> _Side:
+def _resolved(id: str, session: SparkSession, plan: Plan, stream: Side) -> _Side:
     """Work out the columns of a side: all above it is tried on empty frames, as `start` will."""
-    schema, time = _schema(stream.flow, stream.input)
+    schema, time = _schema(session, plan, stream.input)
     known = {field.name: ddl(field.dataType) for field in schema}
     for key in stream.keys:
         if key not in known:
@@ -162,11 +168,10 @@ def _resolved(id: str, stream: KeyedStream) -> _Side:
     return _Side(stream.input, tuple((key, known[key]) for key in stream.keys), others, time)
 
 
-def _schema(flow: Flow, input: str) -> tuple[StructType, str | None]:
-    plan = flow.plan()
+def _schema(session: SparkSession, plan: Plan, input: str) -> tuple[StructType, str | None]:
     above = {operator.id for operator in plan.upstream(input)}
     part = msgspec.structs.replace(plan, operators=tuple(o for o in plan.operators if o.id in above))
-    resolved = worked_out(flow.session, part)
+    resolved = worked_out(session, part)
     return resolved.schemas[input], resolved.event_times[input]
 
 

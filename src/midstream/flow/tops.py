@@ -9,21 +9,15 @@ windows that have closed, there is no first one.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from midstream.errors import PlanError
-from midstream.operators.functions.declare import (
-    Context,
-    KeyedFunction,
-    StateDeclaration,
-    list_of,
-)
+from midstream.flow import builders
 from midstream.operators.resolve import check_punctuation, worked_out
+from midstream.operators.windows.top import Leading, Top
 from midstream.plan.column_names import clash, refuse_taken
-from midstream.plan.plan import Spread
+from midstream.plan.plan import AnyOperator, Plan, Spread
 from midstream.plan.sql import quote
 from midstream.plan.windows import (
     BOUNDS,
@@ -32,16 +26,15 @@ from midstream.plan.windows import (
     Window,
 )
 from midstream.spark.types import ddl
-from midstream.state.timers import Timer
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-    from midstream.flow.flow import Stream
+    from pyspark.sql import SparkSession
 
 
 def top(
-    rows: Stream,
+    session: SparkSession,
+    plan: Plan,
+    input: str,
     keys: Sequence[str],
     window: AnyWindow | CountWindow | None,
     partition_by: str,
@@ -52,15 +45,14 @@ def top(
     by: str,
     ties: bool,
     slots: int,
-) -> Stream:
-    """Add the operators; without a `window` the rows have the bounds of theirs already."""
+) -> list[AnyOperator]:
+    """Return the operators; without a `window` the rows of `input` have the bounds of theirs already."""
     if not isinstance(n, int) or n < 1:
         raise PlanError(f"top {id!r} needs a whole number of rows, 1 or more, not {n!r}")
     if window is not None and not isinstance(window, Window):
         raise PlanError(f"top {id!r} needs ms.tumbling(...) or ms.sliding(...); the rows of other windows are not kept")
-    flow = rows.flow
-    resolved = worked_out(flow.session, flow.plan())
-    schema, time = resolved.schemas[rows.id], resolved.event_times[rows.id]
+    resolved = worked_out(session, plan)
+    schema, time = resolved.schemas[input], resolved.event_times[input]
     for column in (by, *keys):
         if column not in schema.names:
             raise PlanError(f"top {id!r}: there is no column {column!r}; the stream has {', '.join(schema.names)}")
@@ -69,95 +61,19 @@ def top(
     if window is not None and (name := clash(schema.names, BOUNDS)):
         raise PlanError(f"top {id!r}: the rows have a column {name!r}, as the windows will; rename it in a transform")
     if window is None and any(name not in schema.names for name in BOUNDS):
-        raise PlanError(f"top {id!r} needs windows of event time, with {' and '.join(BOUNDS)}; {rows.id!r} has none")
+        raise PlanError(f"top {id!r} needs windows of event time, with {' and '.join(BOUNDS)}; {input!r} has none")
     refuse_taken(id, schema.names, ("_ends", "_rank"))
-    check_punctuation(flow.session, f"top {id!r}", punctuation, schema)
+    check_punctuation(session, f"top {id!r}", punctuation, schema)
     types = {field.name: ddl(field.dataType) for field in schema}
+    made: list[AnyOperator] = []
     if window is not None:
         types |= dict.fromkeys(BOUNDS, "timestamp")
-        rows = rows._then(Spread(id=f"{id}.windows", of=id, size=window.size, slide=window.slide))
-    made = rows.transform(f"{id}.rows", Leading(n, by, (*keys, *BOUNDS), punctuation), per_epoch=True)
+        made.append(Spread(id=f"{id}.windows", inputs=(input,), of=id, size=window.size, slide=window.slide))
+        input = f"{id}.windows"
+    leading = Leading(n, by, (*keys, *BOUNDS), punctuation)
+    made.append(builders.reading(builders.transform(leading, per_epoch=True, id=f"{id}.rows"), input))
     kept = f"struct<{', '.join(f'{quote(name)}: {type}' for name, type in types.items())}>"
     function = Top(n, list(types).index(by), ties, kept, ends=bool(punctuation))
     shown = ", ".join(f"{quote(name)} {type}" for name, type in types.items()) if punctuation else ""
-    return made.key_by(*keys, *BOUNDS, partition_by=partition_by).process(id, function, schema=shown, slots=slots)
-
-
-@dataclass(frozen=True)
-class Leading:
-    """Of the rows of one epoch, those that lead their window; the last column says whether one of all has ended it."""
-
-    n: int
-    by: str
-    keys: tuple[str, ...]
-    punctuation: str
-
-    def __call__(self, rows: DataFrame) -> DataFrame:
-        """Leave out the others."""
-        by, keys = quote(self.by), ", ".join(map(quote, self.keys))
-        rank = f"rank() over (partition by {keys} order by {by} desc nulls last)"
-        ends = [f"coalesce(bool_or({self.punctuation}) over (partition by {keys}), false) as _ends"]
-        found = rows.selectExpr("*", *(ends if self.punctuation else ()), f"{rank} as _rank")
-        return found.where(f"_rank <= {self.n}").drop("_rank")
-
-
-class Top(KeyedFunction):
-    """Keeps the leading rows of a window until it is over, and gives them out then: at its end, or when a row says so.
-
-    Promised: null ranks last, NaN first, as in Spark. Without ties, of equal rows those whose columns are less, in
-    turn; null is less than all else.
-    """
-
-    takes_revised = False  # a window that comes twice would be ranked with itself
-
-    def __init__(self, n: int, at: int, ties: bool, type: str, *, ends: bool) -> None:
-        self.n, self.at, self.ties, self.type, self.ends = n, at, ties, type, ends
-
-    def declared(self) -> dict[str, StateDeclaration]:
-        """The rows that lead so far."""
-        return {"best": list_of(self.type)}
-
-    def process(self, key: Any, rows: list[Any], ctx: Context) -> Iterable[tuple[Any, ...]]:
-        """Keep what leads, or give it out if one of the rows has ended the window."""
-        kept, width = self.bound_state("best").read("best"), -1 if self.ends else None
-        leading = self._leading([*(tuple(row.values()) for row in kept), *(tuple(row[:width]) for row in rows)])
-        is_over = self.ends and rows[0][-1]
-        self.bound_state("best").write("best", () if is_over else leading)
-        (ctx.clear_event_timer if is_over else ctx.set_event_timer)(key.window_end)
-        return leading if is_over else ()
-
-    def on_timer(self, key: Any, timer: Timer, ctx: Context) -> Iterable[tuple[Any, ...]]:
-        """Give it out."""
-        kept = self.bound_state("best").read("best")
-        found = [tuple(row.values()) for row in kept]
-        kept.clear()
-        return found
-
-    def _leading(self, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-        ranked = sorted(rows, key=self._rank, reverse=True)
-        if len(ranked) <= self.n:
-            return ranked
-        least = self._rank(ranked[self.n - 1])
-        if self.ties:
-            return [row for row in ranked if self._rank(row) >= least]
-        above = [row for row in ranked if self._rank(row) > least]
-        equal = sorted((row for row in ranked if self._rank(row) == least), key=_in_order)
-        return [*above, *equal[: self.n - len(above)]]
-
-    def _rank(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
-        return _in_order(row[self.at])
-
-
-def _in_order(value: Any) -> tuple[Any, ...]:
-    """What to compare a value of a column with others by: null first, NaN last, what holds values by these in turn.
-
-    >>> sorted([11, None, -5, 4], key=_in_order), sorted([(2, "b"), (2, None), (1, "c")], key=_in_order)
-    ([None, -5, 4, 11], [(1, 'c'), (2, None), (2, 'b')])
-    """
-    if value is None:
-        return (0,)
-    if isinstance(value, float) and math.isnan(value):
-        return (2,)
-    if isinstance(value, dict):
-        value = tuple(value.items())
-    return (1, tuple(map(_in_order, value)) if isinstance(value, (tuple, list)) else value)
+    keyed = builders.key_by(*keys, *BOUNDS, partition_by=partition_by)
+    return [*made, builders.reading(keyed.process(function, schema=shown, slots=slots, id=id), f"{id}.rows")]

@@ -5,10 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from midstream.ingest.connections import Connections
+from typing import Protocol
 
 SECONDS_TO_FINISH = 60.0  # for all of a request, a line or a message, once its first byte is here; or the idle time
 _SECONDS_TO_CLOSE = 5.0
@@ -16,6 +13,20 @@ _SECONDS_TO_CLOSE = 5.0
 
 class DismissedError(Exception):
     """A peer that must go: it is too slow, or others need its place."""
+
+
+class Host(Protocol):
+    """Who has let a peer in, and may tell it to go."""
+
+    idle: float  # seconds that a peer may do nothing
+
+    def moved(self, peer: Peer, stored: bool) -> None:
+        """Note that something has happened for a peer."""
+        ...
+
+    def hold(self, peer: Peer, size: int) -> None:
+        """Note how many bytes a peer has sent and not finished."""
+        ...
 
 
 class Peer:
@@ -26,7 +37,7 @@ class Peer:
     """
 
     def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, connections: Connections, chunk: int
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, connections: Host, chunk: int
     ) -> None:
         self.address, port = writer.get_extra_info("peername")[:2]
         self.name = f"{self.address}:{port}"

@@ -132,7 +132,10 @@ class Job:
         Args:
             steps: changes such as `ms.replace("big", function)`, or one whole new `Flow`.
         """
-        return self._modifications.submit(_changes("modify", steps))
+        return self._modify(_changes("modify", steps))
+
+    def _modify(self, steps: Sequence[Change]) -> Modification:
+        return Modification(self._modifications.submit(steps), self._modifications)
 
     def shadow(self, *steps: Change | Flow) -> Shadow:
         """Run the changed plan beside the real one, from the next epoch on, and compare the rows of their sinks.
@@ -147,7 +150,7 @@ class Job:
         if not self.is_active:
             raise JobError("the job has ended; only a running one can have a shadow")
         found = _changes("shadow", steps)
-        self._shadow = Shadow(self._engine, found, lambda: self._modifications.submit(found))
+        self._shadow = Shadow(self._engine, found, lambda: self._modify(found))
         return self._shadow
 
     @property
@@ -163,7 +166,7 @@ class Job:
     @property
     def modifications(self) -> list[Modification]:
         """The modifications of this job, oldest first; of a long history the newest fifty."""
-        return list(self._modifications.known)
+        return [Modification(one, self._modifications) for one in self._modifications.known]
 
     def forget(self, id: str) -> None:
         """Delete the state of an operator that was removed, with the next epoch, or the offsets of a source."""

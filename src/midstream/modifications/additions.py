@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from midstream.errors import MidstreamError, PlanError
-from midstream.flow.flow import Flow, Stream
+from midstream.flow.flow import Flow
+from midstream.flow.streams import Stream
 from midstream.modifications import changes
 from midstream.modifications.changes import Change
 from midstream.modifications.composites import Built

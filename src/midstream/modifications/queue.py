@@ -26,7 +26,7 @@ from midstream.events import Modifying
 from midstream.modifications import changes
 from midstream.modifications import phases as m
 from midstream.modifications.changes import Change
-from midstream.modifications.handle import Modification
+from midstream.modifications.entry import Entry
 from midstream.modifications.rehearsal import Rehearsal
 from midstream.modifications.validation import validated
 from midstream.operators.resolve import resolve
@@ -51,8 +51,8 @@ class Modifications:
 
     def __init__(self, engine: Engine, query: Query) -> None:
         self.engine, self.query, self.journal = engine, query, engine.journal
-        self.known: list[Modification] = []
-        self._queue: deque[Modification] = deque()
+        self.known: list[Entry] = []
+        self._queue: deque[Entry] = deque()
         self._wake = threading.Condition()
         self._closed = ""
         self._rehearse = Rehearsal(engine)
@@ -61,12 +61,12 @@ class Modifications:
 
     def recover(self) -> None:
         """Take up the journal: finish what was applied, drop what was not armed, arm again what was."""
-        self.known = [Modification(record, self) for record in self.journal.modifications()]
+        self.known = [Entry(record, self._keep) for record in self.journal.modifications()]
         unfinished = [one for one in self.known if not one.phase.is_final]
         cuts = self._cuts() if unfinished else {}
         for one in unfinished:
-            while (event := m.recovered(one._record, cuts)) is not None:
-                one._move(event)
+            while (event := m.recovered(one.record, cuts)) is not None:
+                one.move(event)
             if one.phase is Phase.ARMED:
                 self._arm_again(one)
 
@@ -103,7 +103,7 @@ class Modifications:
         with self._wake:
             self._start_thread()
 
-    def submit(self, steps: Sequence[Change], what: str = "") -> Modification:
+    def submit(self, steps: Sequence[Change], what: str = "") -> Entry:
         """Take a modification into the queue."""
         with self._wake:
             if self._closed:
@@ -120,7 +120,7 @@ class Modifications:
             self._thread = threading.Thread(target=self._work, args=[earlier], name="midstream-modify", daemon=True)
             self._thread.start()
 
-    def cancel(self, one: Modification) -> None:
+    def cancel(self, one: Entry) -> None:
         """Take a modification back that has not been applied, wherever it stands."""
         self.engine.threads.refuse("cancel()")
         with self._wake:
@@ -128,14 +128,14 @@ class Modifications:
                 raise JobError(f"modification {one.number} cannot be cancelled: {self._closed}")
             if one in self._queue:
                 self._queue.remove(one)
-                one._move(m.Cancelled())
+                one.move(m.Cancelled())
                 return
-            one._is_cancelled = True
+            one.is_cancelled = True
         if one.phase in (Phase.SUBMITTED, Phase.VALIDATED, Phase.PREPARED):
             self._give_up("because it was cancelled")
         with self.engine.lock:  # between two epochs
             if one.phase is Phase.ARMED and self.engine.disarm(one.version):
-                one._move(m.Cancelled())
+                one.move(m.Cancelled())
         if (one.phase.is_final and one.phase is not Phase.CANCELLED) or one.phase in (Phase.APPLIED, Phase.MOVING):
             raise PlanError(f"modification {one.number} is {one.phase.value}, so it cannot be cancelled; undo() it")
 
@@ -150,29 +150,33 @@ class Modifications:
                 if not difference(armed, inheriting(armed, script)):  # killed at the cut, and started again
                     return one.version
                 self.engine.armed = None
-                one._move(m.Abandoned("the job was started with another flow since; submit it again"))
+                one.move(m.Abandoned("the job was started with another flow since; submit it again"))
         one = self._new([changes.become(script)], f"start with the changed flow {script.name!r}")
         try:
             self._prepare(one)
         except Exception as error:
-            one._move(m.Refused(str(explained(error))))
+            one.move(m.Refused(str(explained(error))))
             raise
         self._arm(one, is_of_a_start=True)
         return one.version
 
-    def _new(self, steps: Sequence[Change], what: str) -> Modification:
+    def _new(self, steps: Sequence[Change], what: str) -> Entry:
         number = self.known[-1].number + 1 if self.known else 1
-        one = Modification(Record(number=number, what=what or ", ".join(map(str, steps))), self, steps)
-        self.keep(one._record)
+        one = Entry(Record(number=number, what=what or ", ".join(map(str, steps))), self._keep, steps)
+        self._keep(one.record)
         self.known.append(one)
         return one
 
-    def keep(self, record: Record) -> None:
+    def _keep(self, record: Record) -> None:
         """Write down where a modification stands."""
         listener = self.engine.listener
         listener(Modifying(record.number, record.phase.value, written=False))
         self.journal.write_modification(record)
         listener(Modifying(record.number, record.phase.value, written=True))
+
+    def refuse_here(self, what: str) -> None:
+        """Refuse a call in a thread of the job that it would wait for."""
+        self.engine.threads.refuse(what)
 
     def moving(self) -> list[MoveStatus]:
         """How far groups have come that are on their way."""
@@ -188,15 +192,14 @@ class Modifications:
             self._closed = why
             self._wake.notify_all()
         for one in self.known:
-            with one._moved:
-                one._moved.notify_all()
+            one.wake()
         self._give_up("because the job ends")
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(_PATIENCE)  # code that hangs in a call which nobody can end is left behind
         for one in self.known:
             if not one.phase.is_final and one.phase not in (Phase.ARMED, Phase.APPLIED, Phase.MOVING):
-                one._move(m.Abandoned(f"{why} before it was applied; submit it again"))
-            one._release(f"{why}; it is applied when the job is started again")
+                one.move(m.Abandoned(f"{why} before it was applied; submit it again"))
+            one.release(f"{why}; it is applied when the job is started again")
 
     def _give_up(self, why: str) -> None:
         """End what the user's new code is doing, if it is being tried."""
@@ -206,7 +209,7 @@ class Modifications:
 
     # --- the thread ---
 
-    def _work(self, earlier: Sequence[Modification]) -> None:
+    def _work(self, earlier: Sequence[Entry]) -> None:
         spark = self.engine.spark
         spark._jvm.SparkSession.setActiveSession(spark._jsparkSession)  # type: ignore[union-attr]  # of this thread
         self.engine.threads.add()
@@ -221,39 +224,38 @@ class Modifications:
             self._handle(one)
             self._tidy()
 
-    def _handle(self, one: Modification) -> None:
+    def _handle(self, one: Entry) -> None:
         try:
             self._prepare(one)
             self._feed(one)
         except Exception as error:  # whatever is wrong with new code is the modification's fault, never the job's
             is_lost = has_lost_spark(self.engine.spark)
             is_over = is_lost or self.engine.stopping.is_set() or self.query.has_ended
-            if one._is_cancelled and not one.phase.is_final:
-                one._move(m.Cancelled())
+            if one.is_cancelled and not one.phase.is_final:
+                one.move(m.Cancelled())
             elif one.phase is Phase.ARMED and not is_over:  # else it is applied after a restart
-                one._move(m.Broken(str(explained(error))))
+                one.move(m.Broken(str(explained(error))))
             elif not one.phase.is_final and one.phase is not Phase.ARMED and not self._closed:
                 gone = m.Abandoned("Spark ended before it was applied; submit it again")
-                one._move(gone if is_lost else m.Refused(str(explained(error))))
+                one.move(gone if is_lost else m.Refused(str(explained(error))))
             return
         self._await_end_of(one)
 
-    def _await_end_of(self, one: Modification) -> None:
+    def _await_end_of(self, one: Entry) -> None:
         """Wait until a modification has come to an end: the next is judged against what it leaves."""
-        with one._moved:
-            one._moved.wait_for(lambda: one.phase.is_final or self._closed)
+        one.wait_for(lambda: one.phase.is_final or self._closed)
         if not self._closed and not self.query.fits(self.engine.resolved.plan):  # it was rolled back
             try:
                 self.query.exchange(self.engine.resolved.plan)
             except Exception as error:  # the query at hand feeds the running plan as well
                 warnings.warn(f"the query stays as modification {one.number} left it: {error}", stacklevel=1)
 
-    def _prepare(self, one: Modification) -> None:
+    def _prepare(self, one: Entry) -> None:
         engine = self.engine
         running = engine.resolved
         version = self.journal.next_version()
-        new = changes.versioned(changes.changed(running.plan, one._steps), version)
-        wishes = [step.wish for step in one._steps if step.wish is not None]
+        new = changes.versioned(changes.changed(running.plan, one.steps), version)
+        wishes = [step.wish for step in one.steps if step.wish is not None]
         if wishes:
             self._look_around()
         new, moved = routed(engine.assignment, running, new, wishes)
@@ -263,15 +265,15 @@ class Modifications:
         if self.query.current is not None:  # a start brings its own sources
             check_known(engine.feeds, new)
         self.query.check(new)
-        one._move(m.Fits(running.plan.version, version))
+        one.move(m.Fits(running.plan.version, version))
         is_the_same = not difference(running.plan, new) and self.query.fits(new)
         tried = m.Tried() if is_the_same else self._rehearse(resolved)
         self._open_sinks(resolved.plan)
         one.refuse_cancelled()
-        one._move(replace(tried, note="; ".join(filter(None, (tried.note, moved)))))
+        one.move(replace(tried, note="; ".join(filter(None, (tried.note, moved)))))
         self.journal.write_plan(resolved.plan)
         engine.add_plan(resolved)
-        one._move(m.Kept())
+        one.move(m.Kept())
 
     def _look_around(self) -> None:
         """Let executors that have come count."""
@@ -285,7 +287,7 @@ class Modifications:
         assignment = self.engine.assignment
         assignment.seating.release(executor, assignment.most_slots(self.engine.resolved.plan))
 
-    def _feed(self, one: Modification) -> None:
+    def _feed(self, one: Entry) -> None:
         """Arm a modification, with a query that can feed its plan."""
         plan = self.plan(one.version)
         if self.query.fits(plan) and not (one.strategy.starts_afresh and self.engine.assignment.is_apart):
@@ -300,7 +302,7 @@ class Modifications:
             if running.get(sink.id) != sink.code:
                 code.load(sink.code).open(self.engine.spark, sink.id, self.engine.job)
 
-    def _arm(self, one: Modification, first: int = 0, *, is_of_a_start: bool = False) -> None:
+    def _arm(self, one: Entry, first: int = 0, *, is_of_a_start: bool = False) -> None:
         """Let the next epoch, from `first` on, run under the new plan."""
 
         def done(note: str = "") -> None:
@@ -309,46 +311,46 @@ class Modifications:
                     self._release(executor)
                 except Exception as error:  # it serves nothing, and the epoch is committed
                     _log.warning("executor %s is drained, and Spark does not take it back: %s", executor, error)
-            one._move(m.Done(note))
+            one.move(m.Done(note))
 
         def committed(cut: Cut) -> None:
             self.query.settled()
-            one._move(m.Committed(cut))
+            one.move(m.Committed(cut))
             if self.engine.assignment.begin(self.engine.resolved, one.strategy, done):
-                one._move(m.Moves())
+                one.move(m.Moves())
             else:
                 done()
 
         def broken(error: BaseException) -> None:
             self.query.settled()
-            one._move(m.Broken(str(error)))
+            one.move(m.Broken(str(error)))
             if is_of_a_start:  # nobody waits for it
                 told = str(error).strip().splitlines()[0]
                 _log.warning("modification %s was rolled back, and the job goes on: %s", one, told)
 
         armed = Armed(
             self.engine.plan_of(one.version),
-            begun=lambda: one._move(m.Begun()),
+            begun=lambda: one.move(m.Begun()),
             committed=committed,
             broken=broken,
             first=first,
         )
         with self._wake:  # nobody cancels it meanwhile
-            if one._is_cancelled:
-                one._move(m.Cancelled())
+            if one.is_cancelled:
+                one.move(m.Cancelled())
             else:
                 self.engine.armed = armed
 
-    def _arm_again(self, one: Modification) -> None:
-        if one._record.base != self.engine.resolved.plan.version:
-            one._move(m.Abandoned("the job was started with another plan since; submit it again"))
+    def _arm_again(self, one: Entry) -> None:
+        if one.record.base != self.engine.resolved.plan.version:
+            one.move(m.Abandoned("the job was started with another plan since; submit it again"))
             return
         try:
             kept = with_sinks_of(self.journal.plan(one.version), self.engine.resolved.plan)
             self.engine.add_plan(resolve(self.engine.spark, kept))
             self._open_sinks(self.plan(one.version))
         except MidstreamError as error:
-            one._move(m.Broken(f"its plan cannot be taken up again: {error}"))
+            one.move(m.Broken(f"its plan cannot be taken up again: {error}"))
             return
         self._arm(one)
 
@@ -360,7 +362,7 @@ class Modifications:
         for one in old:
             self.journal.storage.delete(layout.modification_file(one.number))
         needed = {self.engine.resolved.plan.version}
-        needed |= {version for one in self.known for version in (one._record.base, one._record.version)}
+        needed |= {version for one in self.known for version in (one.record.base, one.record.version)}
         if self.engine.last is not None:
             needed.add(self.engine.last.version)
         if self.engine.armed is not None:

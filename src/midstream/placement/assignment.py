@@ -29,12 +29,13 @@ from midstream.state.heat import cooled
 
 
 @dataclass(frozen=True, slots=True)
-class Briefing:
-    """What an operator is told in an epoch about who serves what."""
+class Serving:
+    """Who serves the groups of an operator in an epoch, and what comes and goes."""
 
     routing: Routing
     relocation: Relocation | None = None
     anchor: str = ""  # the table to join with, "" for none
+    heat: Mapping[int, float] = field(default_factory=dict)  # how busy groups were, where some are copied
 
     @property
     def both(self) -> dict[int, int]:
@@ -78,13 +79,13 @@ class Assignment:
 
     # --- told to the tasks ---
 
-    def briefing(self, resolved: Resolved, id: str) -> Briefing:
+    def serving(self, resolved: Resolved, id: str) -> Serving:
         """Say who serves the groups of an operator in the next epoch, and what comes and goes."""
         slots = self.slots(resolved.plan, id)
         if not self.is_apart:
             operator = resolved.plan[id]
             assert isinstance(operator, (p.Process, p.Aggregate))
-            return Briefing(planned_routing(operator, self.groups, slots) or Routing.even(self.groups, slots))
+            return Serving(planned_routing(operator, self.groups, slots) or Routing.even(self.groups, slots))
         anchor = self.seating.anchor(self.most_slots(resolved.plan))
         homes, move = self.homes_of(id, resolved), self.moves.get(id)
         step = move.step(self.load[id]) if move is not None else Step()
@@ -95,7 +96,9 @@ class Assignment:
         copies, left = self._second_copies(id, homes, resolved, move)
         if move is None:
             fetch, drop = self.seating.by_seat(copies), self.seating.by_seat(left)
-            return Briefing(routing, Relocation(fetch=fetch, drop=drop, lazy=True, defers=self.defers), anchor)
+            return Serving(
+                routing, Relocation(fetch=fetch, drop=drop, lazy=True, defers=self.defers), anchor, self._heat(id)
+            )
         fetch = self.seating.by_seat([*((group, move.target[group]) for group in step.fetch), *copies])
         drop = self.seating.by_seat([*move.left, *left])
         if move.strategy.starts_afresh and not move.has_begun:
@@ -105,7 +108,7 @@ class Assignment:
         lazy = not move.strategy.copies_first
         both = self.seating.by_seat([(group, move.target[group]) for group in sorted(step.both)])
         relocation = Relocation(first, fetch, drop, both, lazy, defers=lazy and self.defers)
-        return Briefing(routing, relocation, anchor)
+        return Serving(routing, relocation, anchor, self._heat(id))
 
     def _second_copies(
         self, id: str, homes: Sequence[str], resolved: Resolved, move: Move | None
@@ -118,7 +121,7 @@ class Assignment:
         copies = sorted(set(asked) - coming, key=lambda copy: (-load.get(copy[0], 0.0), copy))
         return copies, [copy for copy in self.standbys[id].left(homes) if copy not in coming]
 
-    def heat(self, id: str) -> dict[int, float]:
+    def _heat(self, id: str) -> dict[int, float]:
         """How busy groups of an operator were, for who copies some: else nobody asks, and nothing is sent."""
         return self.load[id] if id in self._behind or id in self.moves else {}
 
@@ -222,7 +225,7 @@ class Assignment:
         for id in resolved.keyed:
             slots = self.slots(resolved.plan, id)
             if not self.is_apart:
-                routing = self.briefing(resolved, id).routing
+                routing = self.serving(resolved, id).routing
             elif id in self.homes:
                 routing = seated(self.homes[id], where, slots)
             else:

@@ -50,7 +50,7 @@ def _slotted(
 ) -> tuple[p.Keyed, int, str]:
     """On one host: groups change their slot, and nothing is copied."""
     load = assignment.load[operator.id]
-    before = assignment.briefing(running, operator.id).routing
+    before = assignment.serving(running, operator.id).routing
     slots = min(operator.slots or assignment.seating.cores, assignment.groups)
     undone = planned_routing(operator, assignment.groups, slots)
     after = undone or (before if slots == before.slots else resized(before, slots, load))

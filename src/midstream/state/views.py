@@ -3,22 +3,55 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, MutableMapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import msgspec
 
-from midstream.state.entries import after, field_prefix
-
-if TYPE_CHECKING:
-    from midstream.state.keyed import GroupState
+from midstream.state.entries import Form, after, field_prefix
 
 _pack, _unpack = msgspec.msgpack.Encoder().encode, msgspec.msgpack.Decoder().decode
+
+
+class State(Protocol):
+    """What a view needs of the state of its group."""
+
+    form: Form
+    now: int
+
+    @property
+    def key(self) -> bytes:
+        """The key at hand."""
+        ...
+
+    def get(self, entry: bytes) -> bytes | None:
+        """Look an entry up."""
+        ...
+
+    def put(self, entry: bytes, value: bytes | None) -> None:
+        """Change an entry; `None` deletes it."""
+        ...
+
+    def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Walk entries in order."""
+        ...
+
+    def item(self, at: int) -> Any:
+        """Return one item of the record at hand."""
+        ...
+
+    def set_item(self, at: int, item: Any) -> None:
+        """Change one item of the record at hand."""
+        ...
+
+    def expiry(self, at: int, entry: bytes) -> int:
+        """Return the moment when something written now expires."""
+        ...
 
 
 class _View:
     """The entries of one list or map of the key at hand; they are kept apart from the record."""
 
-    def __init__(self, state: GroupState, at: int) -> None:
+    def __init__(self, state: State, at: int) -> None:
         self._state, self._at = state, at
         self._wire = state.form.wires[at]
         self._prefix = field_prefix(state.form.number(at), state.key)

@@ -23,7 +23,8 @@ from midstream.events import (
     Rerun,
     Step,
 )
-from midstream.flow.flow import Flow, Stream
+from midstream.flow.flow import Flow
+from midstream.flow.streams import Stream
 from midstream.flow.triggers import available_now
 from midstream.job.job import Job
 from midstream.operators.resolve import arrow_schema, parse_schema

@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +16,10 @@ from midstream.operators.functions.declare import KeyedFunction, StateDeclaratio
 from midstream.plan.windows import CountWindow
 from midstream.spark.types import struct
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+ALL = "_all"  # the key where there is none
 ENDS = "_ends"  # the column that says whether a row ends the windows of its key
 
 
@@ -150,3 +154,16 @@ class Key:
         if begin < self.seen:
             return bisect_left(self.panes, begin, key=itemgetter(0))
         return len(self.panes) + begin - self.seen
+
+
+@dataclass(frozen=True)
+class Marked:
+    """Gives rows what they lack: whether they end the windows of their key, and a key."""
+
+    punctuation: str
+    as_one: bool
+
+    def __call__(self, rows: DataFrame) -> DataFrame:
+        """Add the columns."""
+        ends = [f"coalesce({self.punctuation}, false) as {ENDS}"] if self.punctuation else []
+        return rows.selectExpr("*", *ends, *([f"0 as {ALL}"] if self.as_one else []))
