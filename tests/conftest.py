@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-from tests import object_store as objects
-from tests.session import local
+from tests.support import object_store as objects
+from tests.support.session import local
 
 
 @pytest.fixture(scope="session")

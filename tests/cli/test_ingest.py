@@ -21,7 +21,7 @@ from midstream.bench.ingest import lines
 from midstream.bench.oracle import ResultError
 from midstream.sources.spools import segments
 from midstream.sources.spools.reader import SpoolStreamReader
-from tests.ingesting import SCHEMA, Producer, Server, environment, record, served
+from tests.support.ingesting import SCHEMA, Producer, Server, environment, record, served
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tests.ingesting import SCHEMA, Server, record, served
+from tests.support.ingesting import SCHEMA, Server, record, served
 
 HEAD = b"POST / HTTP/1.1\r\nHost: a\r\n"
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from tests.ingesting import environment
+from tests.support.ingesting import environment
 
 
 def start(*options: str) -> subprocess.Popen[str]:

@@ -32,7 +32,7 @@ from midstream.testing import Cluster, cluster
 from midstream.testing.spark_cluster import QUICK
 from tests.cluster import joining, losing
 from tests.faults import workload
-from tests.modifying import files_read
+from tests.support.modifying import files_read
 
 FILES = [workload.rows(number, 150, 101) for number in range(32)]  # of the input, one an epoch
 

@@ -20,7 +20,7 @@ from midstream.state.stores.contract import FIRST, LAST, Version
 from midstream.state.stores.layered import LayeredStore
 from midstream.state.stores.lmdb import LmdbStore, close_environment
 from tests.contract.test_stores import BEGIN, NEXT, contents, in_lmdb, numbered
-from tests.edits import Edits
+from tests.support.edits import Edits
 
 # --- one file, several processes ------------------------------------------------------------------------------------
 
@@ -144,7 +144,7 @@ def test_a_forked_process_opens_files_of_its_own(tmp_path: Path):
         import os, sys
         from midstream.state.stores.lmdb import LmdbStore
         from midstream.state.stores.contract import Version
-        from tests.edits import Edits
+        from tests.support.edits import Edits
 
         path = sys.argv[1]
         LmdbStore(path).apply([Edits({b"\\1a": b"parent"})], Version("job", 0, "c"))

@@ -11,7 +11,7 @@ import pytest
 from midstream.checkpoint import layout
 from midstream.checkpoint.storage import Storage
 from midstream.errors import CheckpointError
-from tests.object_store import Gate, Rule
+from tests.support.object_store import Gate, Rule
 
 BIG = bytes(range(256)) * (25 << 12)  # 25 MiB: three parts of an upload
 

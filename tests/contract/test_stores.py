@@ -22,7 +22,7 @@ from midstream.state.stores.layered import LayeredStore
 from midstream.state.stores.lmdb import LmdbStore
 from midstream.state.stores.memory import MemoryStore
 from midstream.state.throttle import Throttle
-from tests.edits import Edits
+from tests.support.edits import Edits
 
 Entries = dict[bytes, bytes]
 Make = Callable[[Entries], GroupStore]

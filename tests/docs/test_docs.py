@@ -126,3 +126,13 @@ def test_a_public_name_has_a_docstring_and_stands_in_the_concepts(name: str) -> 
 @pytest.mark.parametrize("sink", SINKS, ids=lambda sink: sink.__name__)
 def test_the_table_of_sinks_gives_each_guarantee_as_the_sink_does(sink: type[Sink]) -> None:
     assert f"| {sink.guarantee} |" in (ROOT / "docs" / "sinks.md").read_text()
+
+
+def test_the_table_of_packages_is_that_of_the_tree() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    table = text[text.index("| package | what is in it |") : text.index("Where the names differ")]
+    named = {
+        name for row in table.splitlines()[2:] for name in re.findall(r"`(\w+)`", row.split("|")[1] if row else "")
+    }
+    there = {path.stem for path in (ROOT / "src" / "midstream").iterdir() if path.suffix == ".py" or path.is_dir()}
+    assert named == there - {"__init__", "__pycache__"}

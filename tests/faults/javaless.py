@@ -15,7 +15,7 @@ from midstream.events import (
     Step,
 )
 from tests.faults.killing import Arrive
-from tests.modifying import AT, Modified
+from tests.support.modifying import AT, Modified
 
 
 def doomed(spark: SparkSession, root: str, parameters: list[str], arrive: Arrive) -> None:

@@ -74,7 +74,7 @@ class Doomed(threading.Thread):
 
 def main(program: str, directory: str, cases: str) -> None:
     """Bring one job after the other to its point, then die with all of them."""
-    from tests.session import local
+    from tests.support.session import local
 
     doomed, spark = importlib.import_module(program).doomed, local()
     for number, parameters in enumerate(json.loads(cases)):

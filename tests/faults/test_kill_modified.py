@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 
 import midstream as ms
 from tests.faults.killing import killed
-from tests.modifying import AT, EPOCHS, KINDS, Modified, cuts, expected, files_read, outcome
-from tests.slow import slow
+from tests.support.modifying import AT, EPOCHS, KINDS, Modified, cuts, expected, files_read, outcome
+from tests.support.slow import slow
 
 POINTS = [
     "before Submitted", "after Submitted", "before Validated", "after Validated", "before Prepared", "after Prepared",
@@ -48,7 +48,7 @@ def test_a_driver_killed_while_it_modifies_its_jobs_loses_and_repeats_nothing(
     spark: SparkSession, tmp_path: Path, driver: str
 ) -> None:
     cases = DRIVERS[driver]
-    for dead, (kind, point) in zip(killed("tests.modifying", tmp_path, cases), cases, strict=True):
+    for dead, (kind, point) in zip(killed("tests.support.modifying", tmp_path, cases), cases, strict=True):
         assert dead.arrived == point, "the fault must have fired"
         job = Modified(spark, dead.root, kind, steps=[]).run(on_drift="keep")
         found = job.modifications
@@ -81,8 +81,8 @@ def test_a_modification_is_not_blamed_for_the_end_of_java(
 def test_code_that_kills_the_driver_in_its_first_epoch_is_given_up_after_the_second_time(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    killed("tests.modifying", tmp_path, [("lethal", "by itself")])
-    ((root, _),) = killed("tests.modifying", tmp_path, [("lethal", "by itself")])
+    killed("tests.support.modifying", tmp_path, [("lethal", "by itself")])
+    ((root, _),) = killed("tests.support.modifying", tmp_path, [("lethal", "by itself")])
     job = Modified(spark, root, "lethal", steps=[]).run(on_drift="keep")
     assert [m.phase for m in job.modifications] == [ms.Phase.ROLLED_BACK]
     assert "the driver ended 2 times" in job.modifications[0].error
@@ -92,7 +92,7 @@ def test_code_that_kills_the_driver_in_its_first_epoch_is_given_up_after_the_sec
 
 
 def test_a_driver_killed_in_the_dry_run_goes_on_without_the_modification(spark: SparkSession, tmp_path: Path) -> None:
-    ((root, _),) = killed("tests.modifying", tmp_path, [("lethal when tried", "by itself")])
+    ((root, _),) = killed("tests.support.modifying", tmp_path, [("lethal when tried", "by itself")])
     (record,) = Path(root, "checkpoint/modifications").iterdir()
     assert b'"phase":"Validated"' in record.read_bytes(), "it died in the dry run"
     job = Modified(spark, root, "none", steps=[]).run()

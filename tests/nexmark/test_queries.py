@@ -22,7 +22,7 @@ from midstream.nexmark import generator
 from midstream.nexmark.generator import Config
 from midstream.nexmark.queries import QUERIES
 from midstream.nexmark.running import ABOUT, Run
-from tests.slow import long, slow
+from tests.support.slow import long, slow
 
 SMALL, LARGE = 4_000, 100_000
 IN_ORDER, OUT_OF_ORDER = 1, 17

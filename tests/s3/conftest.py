@@ -16,8 +16,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from midstream.spark.session import s3_settings
-from tests.object_store import Gate
-from tests.session import SETTINGS, local
+from tests.support.object_store import Gate
+from tests.support.session import SETTINGS, local
 
 # The parts of Amazon's library that are used here: all of it are 690 MB.
 _SDK = "2.35.4"
@@ -25,7 +25,7 @@ _PARTS = ("s3-transfer-manager", "sts")
 _FETCH = [
     sys.executable,
     "-c",
-    "from tests.session import local; local().stop()",
+    "from tests.support.session import local; local().stop()",
 ]  # a failed Java leaves pipes open
 _IMPATIENT = {  # a store that is away is given up after seconds
     "spark.hadoop.fs.s3a.attempts.maximum": "4",

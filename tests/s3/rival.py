@@ -10,7 +10,7 @@ from pathlib import Path
 
 from midstream.events import Before, Event, Step
 from tests.faults import workload
-from tests.session import local
+from tests.support.session import local
 
 
 class Rival:

@@ -22,8 +22,8 @@ from midstream.events import (
 from tests.faults import workload
 from tests.faults.killing import killed
 from tests.faults.test_kill import POINTS
-from tests.object_store import Gate, Rule
 from tests.s3 import rival
+from tests.support.object_store import Gate, Rule
 
 pytestmark = pytest.mark.slow
 

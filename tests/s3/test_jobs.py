@@ -15,8 +15,8 @@ from midstream import testing
 from midstream.checkpoint.storage import Storage
 from midstream.testing import Live
 from tests.faults import workload
-from tests.object_store import Gate
 from tests.spark.test_shadow import Negated, Total
+from tests.support.object_store import Gate
 
 pytestmark = pytest.mark.slow
 

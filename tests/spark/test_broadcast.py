@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 import midstream as ms
 from midstream import testing
 from midstream.checkpoint import retention
+from midstream.events import Before, Event, Step
 from midstream.operators.task import Relocation
 from midstream.placement.assignment import Assignment, Serving
 from midstream.testing import Live
@@ -210,20 +211,25 @@ def test_a_running_job_gets_rules(spark: SparkSession) -> None:
 def test_groups_that_sit_epochs_out_hear_the_rules_in_order(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    out, really = ms.sinks.memory(), Assignment.serving
+    out, really, begun = ms.sinks.memory(), Assignment.serving, list[int]()
 
     def serving(self: Assignment, resolved: Any, id: str) -> Serving:
         """As if the host were a cluster that has lost its executors, with a store that is far: one group an epoch."""
         told = really(self, resolved, id)
-        epoch = self.engine.last.epoch + 1 if self.engine.last is not None else 0
-        drop = {slot: told.routing.groups_of(slot) for slot in range(told.routing.slots)} if epoch == 2 else {}
+        drop = {slot: told.routing.groups_of(slot) for slot in range(told.routing.slots)} if begun[-1] == 2 else {}
         return dataclasses.replace(told, relocation=Relocation(drop=drop, defers=True))
+
+    def listen(event: Event) -> None:
+        if isinstance(event, Before) and event.step is Step.RUN:
+            begun.append(event.epoch)
 
     monkeypatch.setattr(retention, "MAX_AGE", 1)
     far = {"store_bytes_per_second": 1 << 40, "prefetch_budget": 1, "groups": 8, "cache": tmp_path / "cache"}
     with monkeypatch.context() as patched:
         patched.setattr(Assignment, "serving", serving)
-        job = flow_over(spark, tmp_path, 4, out).start(tmp_path / "job", trigger=ms.available_now(), **far)
+        job = flow_over(spark, tmp_path, 4, out).start(
+            tmp_path / "job", listener=listen, trigger=ms.available_now(), **far
+        )
         job.await_termination()
         last = job._engine.last
         assert last is not None

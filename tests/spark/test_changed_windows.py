@@ -15,8 +15,19 @@ from midstream.operators.watermarks import varying
 from midstream.plan.window_regimes import Regime, pane_sql
 from midstream.plan.windows import CountWindow, Window
 from midstream.testing import Live
-from tests.unit.test_count_windows import Naive as Counted
-from tests.windowing import SCHEMA, Changing, Event, NaiveSessions, bounds, cut, pane_of, rows_of, some_events, utc
+from tests.support.windowing import (
+    SCHEMA,
+    Changing,
+    Event,
+    NaiveSessions,
+    bounds,
+    cut,
+    pane_of,
+    rows_of,
+    some_events,
+    utc,
+)
+from tests.unit.operators.windows.by_count.test_task import Naive as Counted
 
 AGGREGATES = {"n": ms.count(), "total": ms.sum("price"), "best": ms.max("price")}
 END: Event = ("eve", 1, 1000.0)  # closes all windows before it

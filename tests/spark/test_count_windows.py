@@ -15,8 +15,8 @@ import midstream as ms
 from midstream import testing
 from midstream.plan.windows import CountWindow
 from midstream.testing import Live
-from tests.unit.test_count_windows import Naive
-from tests.windowing import SCHEMA, cut, rows_of, some_events
+from tests.support.windowing import SCHEMA, cut, rows_of, some_events
+from tests.unit.operators.windows.by_count.test_task import Naive
 
 AGGREGATES = {
     "n": ms.count(), "there": ms.count("price"), "total": ms.sum("price"), "average": ms.mean("price"),

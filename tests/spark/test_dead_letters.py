@@ -23,8 +23,8 @@ from midstream.testing import (
     TaskFailure,
     batches,
 )
-from tests.modifying import Modified, outcome
-from tests.modifying import expected as modified
+from tests.support.modifying import Modified, outcome
+from tests.support.modifying import expected as modified
 
 SCHEMA = "user long, price long"
 BAD = 13

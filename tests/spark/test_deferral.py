@@ -14,11 +14,11 @@ from pyspark.sql import SparkSession
 
 import midstream as ms
 from midstream.checkpoint import retention
-from midstream.events import Event, Progress
+from midstream.events import Before, Event, Progress, Step
 from midstream.operators.task import Relocation
 from midstream.placement.assignment import Assignment, Serving
 from tests.faults import workload
-from tests.slow import slow
+from tests.support.slow import slow
 
 LOST = range(4, 7)  # epochs before which every copy of the state is given up
 EPOCHS = 10
@@ -56,16 +56,18 @@ def test_groups_that_sit_epochs_out_go_through_them_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     root, aside, jobs, known = str(tmp_path), [], list[ms.Job](), threading.Event()
-    really = Assignment.serving
+    really, begun = Assignment.serving, list[int]()
 
     def serving(self: Assignment, resolved: Any, id: str) -> Serving:
         """As if the host were a cluster that has lost an executor: a store that is far, and one group an epoch."""
         told = really(self, resolved, id)
-        epoch = self.engine.last.epoch + 1 if self.engine.last is not None else 0
-        drop = {slot: told.routing.groups_of(slot) for slot in range(told.routing.slots)} if epoch in LOST else {}
+        is_lost = begun[-1] in LOST
+        drop = {slot: told.routing.groups_of(slot) for slot in range(told.routing.slots)} if is_lost else {}
         return dataclasses.replace(told, relocation=Relocation(drop=drop, lazy=mounted, defers=True))
 
     def listen(event: Event) -> None:
+        if isinstance(event, Before) and event.step is Step.RUN:
+            begun.append(event.epoch)
         if isinstance(event, Progress):
             known.wait()
             last = jobs[0]._engine.last

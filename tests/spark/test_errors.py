@@ -22,7 +22,7 @@ from midstream.events import Progress
 from midstream.spark.java import MissingJavaError, require_java
 from midstream.testing import batches
 from tests.faults import workload
-from tests.slow import slow
+from tests.support.slow import slow
 
 SCHEMA = "k long, v long"
 ROWS = batches(SCHEMA, [(1, 10), (2, 20)])

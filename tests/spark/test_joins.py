@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 import midstream as ms
 from midstream import testing
 from midstream.testing import Crash, Live, batches
-from tests.slow import slow
+from tests.support.slow import slow
 
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
 ORDERS = "customer long, region string, item string, ts timestamp"

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 import midstream as ms
 from midstream.events import After, Event, Step
-from tests.modifying import EPOCHS, Modified, expected, records, rows, settled, written
+from tests.support.modifying import EPOCHS, Modified, expected, records, rows, settled, written
 
 
 class Mean(ms.KeyedFunction):

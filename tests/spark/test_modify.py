@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 import midstream as ms
 from midstream.events import After, Event, Step
 from midstream.modifications.changes import Change
-from tests.modifying import (
+from tests.support.modifying import (
     EPOCHS,
     EXTRA,
     KINDS,

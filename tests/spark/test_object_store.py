@@ -11,7 +11,7 @@ import midstream as ms
 from midstream.errors import CheckpointError
 from midstream.spark.session import s3_settings
 from tests.faults import workload
-from tests.object_store import Gate
+from tests.support.object_store import Gate
 
 
 def test_a_session_without_the_connector_is_refused_before_anything_is_written(

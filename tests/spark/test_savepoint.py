@@ -17,7 +17,7 @@ from midstream.checkpoint.storage import Storage
 from midstream.job.savepoint import restore
 from midstream.job.savepoint.manifest import read_manifest
 from tests.faults import workload
-from tests.slow import slow
+from tests.support.slow import slow
 
 
 @pytest.mark.parametrize("groups", [slow(16), 5])

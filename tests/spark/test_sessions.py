@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 import midstream as ms
 from midstream import testing
 from midstream.testing import Live
-from tests.windowing import SCHEMA, NaiveSessions, cut, expected, late_rows, rows_of, some_events, utc
+from tests.support.windowing import SCHEMA, NaiveSessions, cut, expected, late_rows, rows_of, some_events, utc
 
 AGGREGATES = {"n": ms.count(), "total": ms.sum("price"), "best": ms.max("price")}
 

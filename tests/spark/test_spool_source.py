@@ -13,7 +13,7 @@ import midstream as ms
 from midstream.sources.spools import columns, segments
 from midstream.sources.spools import writer as spool_writer
 from midstream.sources.spools.writer import SpoolWriter
-from tests.ingesting import SCHEMA, Producer, served
+from tests.support.ingesting import SCHEMA, Producer, served
 
 COLUMNS = columns.parse("n long, word string, at timestamp, price decimal(10,2), day date, raw binary, ok boolean")
 

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 import midstream as ms
 from midstream import testing
-from tests.windowing import (
+from tests.support.windowing import (
     ENDS,
     SCHEMA,
     START,

@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 import midstream as ms
 from midstream import testing
 from midstream.operators.resolve import resolve
-from tests.slow import slow
-from tests.windowing import SCHEMA, START, Naive, bounds, cut, expected, late_rows, rows_of, some_events, utc
+from tests.support.slow import slow
+from tests.support.windowing import SCHEMA, START, Naive, bounds, cut, expected, late_rows, rows_of, some_events, utc
 
 AGGREGATES = {"n": ms.count(), "total": ms.sum("price"), "best": ms.max("price")}
 SHAPES = {"tumbling": (10, 10), "sliding": (10, 4)}

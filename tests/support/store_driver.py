@@ -1,0 +1,238 @@
+"""A toy driver over real stores, logs and snapshots, for the model of a job's state."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+from hypothesis import strategies as st
+
+from midstream.checkpoint.checksum import checksum_of
+from midstream.checkpoint.housekeeping import Housekeeping
+from midstream.checkpoint.journal import Journal
+from midstream.checkpoint.layout import (
+    commit_file,
+    home_of,
+    log_directory,
+    snapshot_directory,
+)
+from midstream.checkpoint.records import (
+    Commit,
+    LogRef,
+    OperatorState,
+    Report,
+    SnapshotRef,
+)
+from midstream.checkpoint.storage import Storage
+from midstream.epoch.commit import epoch_of
+from midstream.operators.tables import PortableFunction
+from midstream.plan.plan import StateField
+from midstream.state import entries as forms
+from midstream.state.cache import Cache
+from midstream.state.changelog import LogWriter
+from midstream.state.history import Head, logs_of
+from midstream.state.keys import KeyCodec
+from midstream.state.stores.contract import (
+    FIRST,
+    LAST,
+    GroupStore,
+    Version,
+)
+from midstream.state.stores.lmdb import LmdbStore, close_environment
+from tests.support.edits import Edits
+
+OPERATOR = "sums"
+HOSTS = ("one", "two")
+RECENT = 2  # epochs whose logs a task is told of; older ones it reads from the store
+
+KEYS = pa.schema([("user", pa.string())])
+FIELDS = (
+    StateField(name="text", kind="value", type="string"),
+    StateField(name="seen", kind="map", type="bigint", key_type="string"),
+)
+TYPES = pa.schema([("text", pa.string()), ("seen", pa.int64()), ("seen key", pa.string())])
+
+Model = dict[str, dict[bytes, bytes]]  # user -> entry -> value
+Epoch = dict[str, dict[bytes, bytes | None]]  # user -> entry -> value, None deletes
+Drawn = list[tuple[Any, ...]]
+
+
+def encoded(user: str) -> bytes:
+    key: bytes = KeyCodec(KEYS).encode([pa.array([user])])[0].as_py()
+    return key
+
+
+def group_of(user: str, groups: int) -> int:
+    return zlib.crc32(user.encode()) % groups
+
+
+def contents(store: GroupStore) -> dict[bytes, bytes]:
+    with store.reader() as reader:
+        return dict(reader.scan(FIRST, LAST))
+
+
+# --- what is drawn --------------------------------------------------------------------------------------------------
+
+LONG = {"long": "l" * 520, "longer": "l" * 520 + "o"}  # what a store cannot hold as it is
+users = st.sampled_from(["", "ann", "bob", "cid", "dan", "eve", *LONG])
+texts = st.tuples(st.just("text"), users, st.text(max_size=3) | st.none())
+seen = st.tuples(st.just("seen"), users, st.sampled_from(["x", "y", "long"]), st.integers(-5, 5) | st.none())
+timers = st.tuples(st.just("timer"), users, st.integers(-3, 3), st.sampled_from(["set", None]))
+edits = st.lists(texts | seen | timers, max_size=6)  # values, entries of a map, timers; None deletes
+
+
+def as_entries(drawn: Drawn) -> Epoch:
+    """The changes of an epoch as a store sees them."""
+    found: Epoch = {}
+    pack = msgspec.msgpack.encode
+    for kind, name, *what, value in drawn:
+        user = LONG.get(name, name)
+        key = encoded(user)
+        if kind == "text":
+            entry, stored = forms.record_key(key), pack([value, None])
+        elif kind == "seen":
+            entry, stored = forms.field_prefix(1, key) + pack(LONG.get(what[0], what[0])), pack((value, 0))
+        else:
+            entry, stored = bytes((forms.EVENT,)) + forms.deadline_bytes(what[0]) + key, b"1"
+        found.setdefault(user, {})[entry] = None if value is None else stored
+    return found
+
+
+# --- the toy driver -------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Driver:
+    """Does to a checkpoint what the engine does, for one operator."""
+
+    checkpoint: str
+    job: str
+    groups: int
+    keep: int
+    last: Commit | None = None
+    recent: deque[Commit] = field(default_factory=lambda: deque(maxlen=RECENT))
+
+    def __post_init__(self) -> None:
+        self.storage = Storage(self.checkpoint)
+        self.journal = Journal(self.storage)
+        self.housekeeping = Housekeeping(self.journal, self.keep, 0)
+        self.last = self.journal.newest_commit()
+        if self.last is not None:
+            for epoch in range(max(self.last.epoch - RECENT + 1, 0), self.last.epoch):
+                if self.storage.exists(commit_file(epoch)):
+                    self.recent.append(self.journal.commit(epoch))
+            self.recent.append(self.last)
+            self.housekeeping.sweep(self.last)
+
+    @property
+    def state(self) -> OperatorState:
+        return self.last.operators.get(OPERATOR, OperatorState()) if self.last is not None else OperatorState()
+
+    def cache(self, directory: str, *, in_place: bool) -> Cache:
+        head = Head(
+            job=self.job,
+            operator=OPERATOR,
+            checkpoint=self.checkpoint,
+            cache=directory,
+            epoch=self.last.epoch if self.last is not None else -1,
+            changed=self.state.changed or (None,) * self.groups,
+            recent=tuple(logs_of(commit, OPERATOR) for commit in self.recent),
+            in_place=in_place,
+        )
+        return Cache(head)
+
+    def run(self, epoch: Epoch, cache: Cache, snapshots: set[int]) -> list[tuple[str, Report]]:
+        """Write the change logs of an epoch, one per slot: what tasks do."""
+        number, run = (self.last.epoch + 1 if self.last is not None else 0), os.urandom(4).hex()
+        found = []
+        for slot in range(2):
+            log, report = LogWriter(), Report(operator=OPERATOR, slot=slot)
+            changes: dict[int, dict[bytes, bytes | None]] = {}
+            for user, entries in epoch.items():
+                changes.setdefault(group_of(user, self.groups), {}).update(entries)
+            for group in sorted(group for group in changes if group % 2 == slot):
+                entries = dict(sorted(changes[group].items()))
+                log.add(group, list(entries), list(entries.values()))
+            for group in sorted(group for group in snapshots if group % 2 == slot and group < self.groups):
+                taken = cache.snapshot(group)
+                if taken is not None:
+                    report.snapshots.append((group, *msgspec.structs.astuple(taken[1])))
+            path = log.write(self.storage, log_directory(home_of(OPERATOR, 0), number, run), report)
+            found.append((path, report))
+        return found
+
+    def commit(self, found: list[tuple[str, Report]]) -> None:
+        """Make an epoch durable, and tidy up."""
+        id, epoch = os.urandom(8).hex(), (self.last.epoch + 1 if self.last is not None else 0)
+        changed = list(self.state.changed or (None,) * self.groups)
+        snapshots = list(self.state.snapshots or (None,) * self.groups)
+        logs = []
+        for path, report in found:
+            if report.groups:
+                links = tuple((group, changes, epoch_of(changed[group])) for group, changes in report.groups)
+                logs.append(LogRef(report.slot, path, 0, links))
+            for group, _ in report.groups:
+                changed[group] = (epoch, id)
+            for group, *reference in report.snapshots:
+                snapshots[group] = SnapshotRef(*reference)
+        state = OperatorState(logs=tuple(logs), changed=tuple(changed), snapshots=tuple(snapshots))
+        self.last = Commit(
+            epoch=epoch,
+            id=id,
+            parent=self.last.id if self.last is not None else "",
+            version=1,
+            clock=0,
+            offsets=(),
+            operators={OPERATOR: state},
+        )
+        self.journal.write_commit(self.last)
+        self.recent.append(self.last)
+        self.housekeeping.after(self.last, {OPERATOR: [report for _, report in found]})
+
+
+def through_a_savepoint(driver: Driver, scratch: str, checkpoint: str, groups: int) -> Driver:
+    """Write all state as tables, and make a new checkpoint, with other groups, of the tables."""
+    assert driver.last is not None
+    portable = PortableFunction(forms.Form(OPERATOR, FIELDS, {f.name: f.type for f in TYPES}), KEYS, TYPES)
+    loaded: list[dict[bytes, bytes]] = [{} for _ in range(groups)]
+    cache = driver.cache(scratch, in_place=True)
+    for group in range(driver.groups):
+        store = cache.bring(group)
+        with store.reader() as reader:
+            tables = portable.dump(reader)
+        store.close()
+        for name, table in tables.items():
+            for batch in table.to_batches():
+                for i, user in enumerate(batch.column("user").to_pylist()):
+                    loaded[group_of(user, groups)].update(portable.load(name, batch.slice(i, 1)))
+    version = Version(os.urandom(8).hex(), driver.last.epoch, os.urandom(8).hex())
+    changed: list[Any] = [None] * groups
+    snapshots: list[Any] = [None] * groups
+    for group, entries in enumerate(loaded):
+        if entries:
+            raw, local = f"{scratch}/{group}.raw", f"{scratch}/{group}.mdb"
+            LmdbStore(raw).apply([Edits(entries)], version)
+            LmdbStore(raw).snapshot(local)
+            close_environment(raw)
+            checksum, size = checksum_of(local)
+            path = f"{snapshot_directory(home_of(OPERATOR, 0), group)}/{version.epoch:012}-{os.urandom(4).hex()}.mdb"
+            Storage(checkpoint).upload(local, path)
+            changed[group] = (version.epoch, version.commit)
+            snapshots[group] = SnapshotRef(version.epoch, version.commit, path, size, checksum)
+    state = OperatorState(changed=tuple(changed), snapshots=tuple(snapshots))
+    record = Commit(
+        epoch=version.epoch,
+        id=version.commit,
+        parent="",
+        version=1,
+        clock=0,
+        offsets=(),
+        operators={OPERATOR: state},
+    )
+    Journal(Storage(checkpoint)).write_commit(record)
+    return Driver(checkpoint, version.job, groups, driver.keep)

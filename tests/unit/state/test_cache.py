@@ -1,0 +1,398 @@
+"""Bringing a group to the head of the history: what is trusted, what is restored, and what is refused."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from midstream.checkpoint.layout import commit_file, log_directory
+from midstream.checkpoint.records import Report
+from midstream.errors import StateError
+from midstream.state.background import in_background
+from midstream.state.cache import Cache
+from midstream.state.changelog import LogWriter
+from midstream.state.location import boot_id, discard_other_boots
+from midstream.state.stores import lmdb as lmdb_store
+from midstream.state.stores.contract import Version
+from midstream.state.stores.layered import LayeredStore
+from midstream.state.stores.lmdb import LmdbStore
+from tests.support.edits import Edits
+from tests.support.histories import GROUPS, HOME, History, contents
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> History:
+    """Give a job that has not run yet."""
+    return History(tmp_path)
+
+
+A, B, C = b"\1a", b"\1b", b"\1c"
+
+
+# --- caught up, or restored -----------------------------------------------------------------------------------------
+
+
+def test_a_group_that_never_changed_is_empty_and_not_restored(history: History):
+    cache = history.cache()
+    assert contents(cache.bring(0)) == {}
+    history.epoch({1: {A: b"1"}})
+    cache = history.cache()
+    assert contents(cache.bring(0)) == {}
+    assert cache.restored == 0
+
+
+def test_a_cached_group_is_caught_up_without_being_restored(history: History):
+    history.epoch({0: {A: b"1", B: b"1"}})
+    assert contents(history.cache().bring(0)) == {A: b"1", B: b"1"}
+    for number in range(2, 7):
+        history.epoch({0: {A: b"%d" % number, B: None}, 1: {A: b"x"}})
+    cache = history.cache(recent=2)
+    store = cache.bring(0)
+    assert contents(store) == {A: b"6"}
+    assert cache.restored == 0
+    assert store.version() == Version("job", 5, history.commits[5].id)
+
+
+def test_a_group_of_a_new_host_is_restored_once(history: History):
+    history.epoch({0: {A: b"1"}, 1: {A: b"1"}})
+    history.epoch({0: {B: b"2"}}, snapshots=(0,))
+    cache = history.cache("new host")
+    assert [contents(cache.bring(group)) for group in range(GROUPS)] == [{A: b"1", B: b"2"}, {A: b"1"}, {}]
+    assert cache.restored == 2
+    again = history.cache("new host")
+    assert contents(again.bring(0)) == {A: b"1", B: b"2"}
+    assert again.restored == 0
+
+
+@pytest.mark.parametrize("host", ["new host", "host of another job"])
+@pytest.mark.parametrize("in_place", [False, True])
+def test_several_groups_come_whole_at_once(history: History, in_place: bool, host: str):
+    if host == "host of another job":
+        cache = history.cache(host)
+        cache.bring(0).apply([Edits({C: b"0"})], Version("another job", 0, "another commit"))
+    history.epoch({0: {A: b"1"}, 1: {A: b"1"}})
+    history.epoch({}, snapshots=(0, 1))
+    history.epoch({0: {A: None, B: b"2"}})
+    history.epoch({0: {B: b"3", C: b"3"}})
+    cache = history.cache(host, in_place=in_place)
+    cache.bring_all(range(GROUPS))
+    assert cache.restored == 2
+    assert cache.budget.copied == sum(history.snapshot_of(group).size for group in (0, 1))
+    stores = [cache.bring(group) for group in range(GROUPS)]
+    assert [contents(store) for store in stores] == [{B: b"3", C: b"3"}, {A: b"1"}, {}]
+    assert all(isinstance(store, LmdbStore) for store in stores)
+
+
+def test_a_group_that_rested_longer_than_records_are_kept_can_change_again(history: History):
+    history.epoch({0: {A: b"1"}})
+    history.epoch({0: {B: b"1"}})
+    for _ in range(3):
+        history.epoch({1: {A: b"x"}}, snapshots=(0,))
+    history.forget(range(4))
+    history.epoch({0: {B: b"2"}})
+    for host in ("host", "new host"):
+        assert contents(history.cache(host).bring(0)) == {A: b"1", B: b"2"}
+
+
+def test_epochs_that_did_not_change_a_group_are_not_missed(history: History):
+    history.epoch({0: {A: b"1"}})
+    history.epoch({}, snapshots=(0,))
+    history.epoch({0: {B: b"2"}})
+    assert contents(history.cache("old host").bring(0)) == {A: b"1", B: b"2"}
+    for _ in range(5):
+        history.epoch({1: {A: b"x"}})
+    history.forget(range(3, 7))
+    history.epoch({0: {C: b"3"}})
+    for host in ("host", "old host", "new host"):
+        assert contents(history.cache(host).bring(0)) == {A: b"1", B: b"2", C: b"3"}
+
+
+def test_a_copy_that_is_older_than_the_snapshot_is_restored_where_epochs_are_missing(history: History):
+    history.epoch({0: {A: b"1"}})
+    assert contents(history.cache("old host").bring(0)) == {A: b"1"}
+    history.epoch({0: {B: b"2"}})
+    history.epoch({0: {C: b"3"}})
+    history.epoch({}, snapshots=(0,))
+    history.epoch({0: {A: b"4"}})
+    history.forget(range(1, 2))
+    cache = history.cache("old host")
+    assert contents(cache.bring(0)) == {A: b"4", B: b"2", C: b"3"}
+    assert cache.restored == 1
+
+
+def test_a_copy_that_was_empty_when_the_group_left_is_not_taken_for_its_history(history: History):
+    assert contents(history.cache("first host").bring(0)) == {}
+    for number in range(4):
+        history.epoch({0: {b"\1%d" % number: b"x"}}, host="other host")
+    history.epoch({}, snapshots=(0,), host="other host")
+    history.epoch({0: {C: b"x"}}, host="other host")
+    history.forget(range(4))
+    expected = {**{b"\1%d" % number: b"x" for number in range(4)}, C: b"x"}
+    assert contents(history.cache("first host").bring(0)) == expected
+
+
+def test_a_copy_of_another_history_of_the_same_job_is_restored(history: History):
+    history.epoch({0: {A: b"1"}})
+    history.epoch({0: {A: b"2", B: b"2"}})
+    assert contents(history.cache().bring(0)) == {A: b"2", B: b"2"}
+    history.commits.pop()
+    history.storage.delete(commit_file(1))
+    cache = history.cache()
+    assert contents(cache.bring(0)) == {A: b"1"}
+    history.epoch({0: {C: b"3"}})
+    assert contents(history.cache().bring(0)) == {A: b"1", C: b"3"}
+
+
+def test_a_copy_from_before_the_first_change_of_another_history_is_begun_anew(history: History):
+    history.epoch({0: {A: b"1"}})
+    assert contents(history.cache().bring(0)) == {A: b"1"}
+    history.commits.clear()
+    history.storage.delete(commit_file(0))
+    assert contents(history.cache().bring(0)) == {}
+    history.epoch({1: {A: b"1"}})
+    assert contents(history.cache().bring(0)) == {}
+
+
+def test_what_was_written_but_not_committed_is_not_read(history: History):
+    history.epoch({0: {A: b"1"}})
+    log = LogWriter()
+    log.add(0, [A], [b"never"])
+    log.write(history.storage, log_directory(HOME, 1, "failed"), Report(operator="sums", slot=0))
+    history.epoch({0: {B: b"2"}})
+    for host in ("host", "new host"):
+        assert contents(history.cache(host).bring(0)) == {A: b"1", B: b"2"}
+
+
+# --- in place -------------------------------------------------------------------------------------------------------
+
+
+def test_in_place_a_snapshot_is_read_where_it_is(history: History):
+    history.epoch({0: {A: b"1", B: b"1"}})
+    history.epoch({}, snapshots=(0,))
+    history.epoch({0: {B: None, C: b"3"}})
+    cache = history.cache("new host", in_place=True)
+    store = cache.bring(0)
+    assert isinstance(store, LayeredStore)
+    assert contents(store) == {A: b"1", C: b"3"}
+    assert [path.name for path in Path(cache.directory).iterdir() if path.name.endswith(".mdb")] == []
+
+
+def test_a_group_in_place_is_copied_before_it_is_snapshotted_again(history: History):
+    history.epoch({0: {A: b"1", B: b"1"}})
+    history.epoch({}, snapshots=(0,))
+    history.epoch({0: {B: None, C: b"3"}})
+    cache = history.cache("new host", in_place=True)
+    cache.bring(0)
+    taken = cache.snapshot(0)
+    assert taken is not None
+    assert contents(LmdbStore(history.storage.path(taken[1].path))) == {A: b"1", C: b"3"}
+    assert isinstance(history.cache("new host", in_place=True).bring(0), LmdbStore)
+
+
+def test_a_group_in_place_is_restored_when_its_snapshot_is_gone(history: History):
+    history.epoch({0: {A: b"1"}})
+    history.epoch({}, snapshots=(0,))
+    old = history.snapshot_of(0)
+    assert contents(history.cache("new host", in_place=True).bring(0)) == {A: b"1"}
+    history.epoch({0: {B: b"2"}})
+    history.epoch({}, snapshots=(0,))
+    history.storage.delete(old.path)
+    assert contents(history.cache("new host", in_place=True).bring(0)) == {A: b"1", B: b"2"}
+
+
+# --- snapshots ------------------------------------------------------------------------------------------------------
+
+
+def test_a_snapshot_is_of_the_last_change_and_says_its_size_and_checksum(history: History):
+    first = history.epoch({0: {A: b"1"}})
+    history.epoch({1: {A: b"1"}})
+    taken = history.cache().snapshot(0)
+    assert taken is not None
+    group, reference = taken
+    assert (group, reference.epoch, reference.commit) == (0, 0, first.id)
+    stored = Path(history.storage.path(reference.path))
+    assert stored.stat().st_size == reference.size
+    assert contents(LmdbStore(str(stored))) == {A: b"1"}
+    assert [path for path in Path(history.cache().directory).iterdir() if "snapshot" in path.name] == []
+
+
+def test_a_group_that_never_changed_is_not_snapshotted(history: History):
+    assert history.cache().snapshot(0) is None
+
+
+def test_a_cache_on_another_file_system_can_be_snapshotted(history: History, monkeypatch: pytest.MonkeyPatch):
+    history.epoch({0: {A: b"1"}})
+    rename = os.rename
+
+    def refuse(source: str, target: str) -> None:
+        if "snapshot" in str(target):
+            raise OSError(18, "Invalid cross-device link")
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", refuse)
+    history.epoch({}, snapshots=(0,))
+    monkeypatch.undo()
+    assert contents(history.cache("new host").bring(0)) == {A: b"1"}
+
+
+def test_a_snapshot_is_read_in_place_by_two_jobs_that_have_it_under_two_names(history: History):
+    history.epoch({0: {A: b"1"}})
+    history.epoch({}, snapshots=(0,))
+    base = history.storage.path(history.snapshot_of(0).path)
+    twin = str(history.directory / "linked.mdb")
+    os.link(base, twin)
+    for turn, name in enumerate((base, twin, base)):
+        store = LayeredStore(name, str(history.directory / f"layer {turn}"))
+        assert contents(store) == {A: b"1"}
+
+
+# --- what is left behind --------------------------------------------------------------------------------------------
+
+
+def test_a_restored_group_leaves_no_files_of_its_former_copies(history: History):
+    history.epoch({0: {A: b"1"}})
+    history.epoch({}, snapshots=(0,))
+    for in_place in (True, False, True, False):
+        cache = history.cache(in_place=in_place)
+        cache._restore(0)
+        in_background(lambda: None).result()  # what was deleted is gone
+        names = os.listdir(cache.directory)
+        assert "0.current" in names
+        layered = 4 if in_place else 3  # the pointer, the link, the layer, its lock; or the pointer, the file, its lock
+        assert len(names) == layered
+        open_files = [path for path in lmdb_store._open if path.startswith(cache.directory)]
+        assert len(open_files) == 1
+
+
+def test_what_earlier_boots_of_the_machine_left_is_deleted(history: History):
+    history.epoch({0: {A: b"1"}})
+    history.cache().bring(0)
+    root = history.directory / "host" / "job"
+    (root / "another boot" / "sums").mkdir(parents=True)
+    (root / "another boot" / "sums" / "0.mdb").touch()
+    discard_other_boots(str(history.directory / "host"), "job")
+    assert [path.name for path in root.iterdir()] == [boot_id()]
+    discard_other_boots(str(history.directory / "no host"), "job")
+
+
+# --- what cannot be restored ----------------------------------------------------------------------------------------
+
+
+def test_a_change_log_that_is_gone_is_named(history: History):
+    history.epoch({0: {A: b"1"}})
+    history.log_of(0).unlink()
+    with pytest.raises(StateError, match=f"the change log {history.log_of(0)} is missing or damaged"):
+        history.cache().bring(0)
+
+
+@pytest.mark.parametrize("in_place", [False, True], ids=["copied", "in place"])
+@pytest.mark.parametrize("damage", ["gone", "cut", "another"])
+def test_a_snapshot_that_is_gone_or_damaged_is_named(history: History, damage: str, in_place: bool):
+    history.epoch({0: {A: b"1"}})
+    history.epoch({}, snapshots=(0,))
+    history.epoch({0: {A: b"2"}})
+    path = Path(history.storage.path(history.snapshot_of(0).path))
+    if damage == "gone":
+        path.unlink()
+    elif damage == "cut":
+        os.truncate(path, path.stat().st_size - 4096)
+    else:
+        path.write_bytes(b"x" * (path.stat().st_size + 1))
+    for bring in (lambda cache: cache.bring(0), lambda cache: cache.bring_all([0])):
+        with pytest.raises(StateError, match=f"the snapshot {path} is missing or damaged"):
+            bring(history.cache("new host", in_place=in_place))
+
+
+def test_a_copy_of_a_snapshot_with_a_wrong_bit_is_refused(history: History):
+    history.epoch({0: {A: b"1" * 100}})
+    history.epoch({}, snapshots=(0,))
+    path = Path(history.storage.path(history.snapshot_of(0).path))
+    content = path.read_bytes()
+    path.write_bytes(content.replace(b"1" * 100, b"1" * 99 + b"2"))
+    with pytest.raises(StateError, match="its checksum does not match"):
+        history.cache("new host").bring(0)
+
+
+def test_a_damaged_record_is_named(history: History):
+    for number in range(4):
+        history.epoch({0: {A: b"%d" % number}})
+    history.storage.write(commit_file(1), b"{")
+    with pytest.raises(Exception, match=f"{history.storage.path(commit_file(1))} is damaged"):
+        history.cache("new host").bring(0)
+
+
+def test_what_a_head_says_can_be_shipped(history: History):
+    import pickle
+
+    history.epoch({0: {A: b"1"}})
+    head = history.cache().head
+    assert pickle.loads(pickle.dumps(head)) == head
+    assert contents(Cache(pickle.loads(pickle.dumps(head))).bring(0)) == {A: b"1"}
+    assert msgspec.structs.asdict(history.commits[0])["epoch"] == head.epoch
+
+
+def test_a_cached_file_with_an_unreadable_version_is_restored(history: History):
+    history.epoch({0: {A: b"1"}})
+    store = history.cache().bring(0)
+    assert isinstance(store, LmdbStore)
+    with store._env.begin(write=True) as transaction:
+        transaction.put(lmdb_store.META, b"\xc1")
+    cache = history.cache()
+    assert contents(cache.bring(0)) == {A: b"1"}
+    assert cache.restored == 1
+
+
+def test_a_pointer_that_is_no_pointer_is_replaced(history: History):
+    history.epoch({0: {A: b"1"}})
+    cache = history.cache()
+    os.makedirs(cache.directory)
+    Path(cache.directory, "0.current").write_text("not a link")
+    assert contents(cache.bring(0)) == {A: b"1"}
+
+
+def test_a_copy_of_another_job_is_restored(history: History):
+    commit = history.epoch({0: {A: b"1"}})
+    cache = history.cache()
+    os.makedirs(cache.directory)
+    path = os.path.join(cache.directory, "0.other.mdb")
+    LmdbStore(path).apply([Edits({B: b"other"})], Version("another job", 0, commit.id))
+    os.symlink("0.other.mdb", os.path.join(cache.directory, "0.current"))
+    assert contents(cache.bring(0)) == {A: b"1"}
+
+
+# --- damage that must not be read over --------------------------------------------------------------------------------
+
+
+def test_a_record_that_vanishes_is_missed_and_not_skipped(history: History):
+    for number in range(4):
+        history.epoch({0: {b"\1%d" % number: b"x"}})
+    history.storage.delete(commit_file(1))
+    with pytest.raises(StateError, match=r"its history in .* is not complete"):
+        history.cache("new host", recent=0).bring(0)
+
+
+def test_a_snapshot_is_verified_before_it_is_read_in_place(history: History):
+    history.epoch({0: {A: b"1" * 5000}})
+    history.epoch({}, snapshots=(0,))
+    file = Path(history.storage.path(history.snapshot_of(0).path))
+    whole = file.read_bytes()
+    for bit in range(0, len(whole) * 8, 4001):
+        flipped = bytearray(whole)
+        flipped[bit // 8] ^= 1 << bit % 8
+        file.write_bytes(flipped)
+        with pytest.raises(StateError, match=r"the snapshot .* is missing or damaged \(its checksum does not match\)"):
+            history.cache(f"host {bit}", in_place=True).bring(0)
+    file.write_bytes(whole)
+    assert contents(history.cache("host", in_place=True).bring(0)) == {A: b"1" * 5000}
+
+
+def test_a_copy_of_an_operator_that_was_forgotten_is_not_taken_for_one_of_its_successor(history: History):
+    history.epoch({0: {A: b"old"}})
+    cache = history.cache()
+    assert contents(cache.bring(0)) == {A: b"old"}
+    head = replace(cache.head, born=1, changed=(None,) * GROUPS)
+    assert contents(Cache(head).bring(0)) == {}
