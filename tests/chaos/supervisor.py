@@ -279,6 +279,8 @@ class Supervisor:
         if not any(kind in FATAL for kind in self._fired.values()) and (code or not self._is_leaving):
             raise FailureError(f"the driver has ended by itself with {code}, after kills of {self._fired}")
         self.driver, self._is_up = None, False
+        if self.pending is not None and self.pending not in self.life.modifications.values():
+            self.pending.deaths += 1  # it may be in the journal, and nobody has told its number
         self.life.died()
         self.tally.counts["deaths"] += any(kind in FATAL for kind in self._fired.values())
 
