@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow.fs as pafs
 import pytest
 
-from midstream.checkpoint import layout
+from midstream.checkpoint import storage as storage_module
 from midstream.checkpoint.storage import Storage
 from midstream.errors import CheckpointError
 from tests.support.object_store import Gate, Rule
@@ -134,8 +134,8 @@ def test_a_refused_request_is_made_again(s3: Storage, object_store: Gate, answer
 def test_a_write_that_is_refused_for_good_leaves_what_was_there(
     s3: Storage, object_store: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(layout, "_TRIES", 1)  # else it takes minutes
-    layout._s3.cache_clear()
+    monkeypatch.setattr(storage_module, "_TRIES", 1)  # else it takes minutes
+    storage_module._s3.cache_clear()
     s3.write("record", b"old")
     for content, query in ((b"new", ""), (BIG, "partNumber=2"), (BIG, "uploadId")):
         with (
@@ -145,7 +145,7 @@ def test_a_write_that_is_refused_for_good_leaves_what_was_there(
             s3.write("record", content)
         assert s3.read("record") == b"old"
         assert s3.list("") == ["record"]
-    layout._s3.cache_clear()
+    storage_module._s3.cache_clear()
 
 
 def test_a_small_record_is_one_request(s3: Storage, object_store: Gate) -> None:

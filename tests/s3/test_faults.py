@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from midstream.checkpoint import layout
+from midstream.checkpoint import storage as storage_module
 from midstream.checkpoint.storage import Storage
 from midstream.errors import CheckpointError, MidstreamError, SinkError
 from midstream.events import (
@@ -68,10 +68,10 @@ def test_a_job_gets_through_bad_weather(
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Give a store up after two tries, in this process."""
-    monkeypatch.setattr(layout, "_TRIES", 2)
-    layout._s3.cache_clear()
+    monkeypatch.setattr(storage_module, "_TRIES", 2)
+    storage_module._s3.cache_clear()
     yield
-    layout._s3.cache_clear()
+    storage_module._s3.cache_clear()
 
 
 @pytest.mark.usefixtures("impatient")

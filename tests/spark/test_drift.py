@@ -147,3 +147,32 @@ def test_a_flow_without_a_source_that_the_old_one_reads_goes_on(spark: SparkSess
     job, rows = run("a", on_drift="apply")
     assert rows == [(0, 2)]
     assert (job.plan.version, job.modifications) == (2, [])
+
+
+def test_a_rescaled_operator_keeps_its_slots_over_a_restart_unless_the_script_asks_for_others(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The plan of a version stays what it was, so a rescale can be undone after a restart too."""
+
+    def start(slots: int) -> ms.Job:
+        built = ms.Flow("slots")
+        frame = testing.source(spark, str(tmp_path / "input"), SCHEMA, [[(i, i) for i in range(20)]])
+        keyed = built.source("rows", frame).key_by("k")
+        keyed.aggregate("sums", total=ms.sum("v"), slots=slots).sink("out", ms.sinks.noop())
+        return built.start(tmp_path / "checkpoint", trigger=ms.every(0), cache=tmp_path / "cache")
+
+    def slots_of(job: ms.Job) -> Any:
+        return job.plan["sums"].slots  # type: ignore[union-attr]
+
+    with start(2) as job:
+        job.modify(ms.rescale("sums", slots=3)).wait(60)
+        job.modify(ms.replace("sums", ms.key_by("k").aggregate(total=ms.sum("v"), n=ms.count()))).cancel()
+        assert slots_of(job) == 3
+    with start(2) as job:
+        assert slots_of(job) == 3
+        job.modifications[0].undo().wait(60)
+        assert slots_of(job) == 2
+        job.modify(ms.rescale("sums", slots=3)).wait(60)
+    with start(4) as job:
+        assert slots_of(job) == 4
+        assert job.plan.version not in {one.version for one in job.modifications}

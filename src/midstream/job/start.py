@@ -37,8 +37,10 @@ from midstream.plan.compatibility import (
     check_partitioning,
     check_state_fits,
     difference,
+    has_same_slots,
     inheriting,
     with_sinks_of,
+    with_slots_of,
 )
 from midstream.plan.plan import Plan
 from midstream.plan.routing import DEFAULT_GROUPS, MAX_GROUPS
@@ -217,10 +219,11 @@ def _plan_to_run(
     old = journal.running_plan()
     if old is None:
         return _opened(spark, new, job), None
-    new = msgspec.structs.replace(inheriting(old, new), tuning=old.tuning)
+    new = msgspec.structs.replace(with_slots_of(old, inheriting(old, new)), tuning=old.tuning)
     drift = difference(old, new)
     if not drift:
-        return _opened(spark, msgspec.structs.replace(new, version=old.version), job), None
+        version = old.version if has_same_slots(old, new) else journal.next_version()
+        return _opened(spark, msgspec.structs.replace(new, version=version), job), None
     kept = with_sinks_of(old, new)
     if on_drift == "keep":
         return _opened(spark, kept, job), None

@@ -248,7 +248,7 @@ def _rescale(was: dict[str, Any], made: dict[str, Any], now: dict[str, Any], id:
     if slots is not None and after is not None and before in (None, after):
         for plan in (was, made):
             if hasattr(plan.get(id), "slots"):
-                plan[id] = msgspec.structs.replace(plan[id], slots=slots)
+                plan[id] = msgspec.structs.replace(plan[id], slots=slots, asked=now[id].asked)
 
 
 def _untuned(plan: Plan, before: Plan, after: Plan) -> p.Tuning:
@@ -294,8 +294,9 @@ def _following(old: AnyOperator, new: AnyOperator, migration: Code | None) -> An
     """Let an operator take over the state of another, and its slots, if it does not say how many it wants."""
     if migration is not None:
         new = _migrated(old, new, migration)
-    if isinstance(new, (p.Process, p.Aggregate)) and isinstance(old, (p.Process, p.Aggregate)) and new.slots == 0:
-        new = msgspec.structs.replace(new, slots=old.slots)
+    keyed = (p.Process, p.Aggregate)
+    if isinstance(new, keyed) and isinstance(old, keyed) and new.slots in (0, old.slots):
+        new = msgspec.structs.replace(new, slots=old.slots, asked=old.asked)
     return new
 
 

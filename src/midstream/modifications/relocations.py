@@ -11,6 +11,7 @@ from midstream.modifications.changes import Change, kind_of
 from midstream.placement.request import Wish
 from midstream.placement.strategies import Strategy, named
 from midstream.plan import plan as p
+from midstream.plan.compatibility import asked
 from midstream.plan.plan import Plan
 
 
@@ -25,7 +26,7 @@ def rescale(id: str | None = None, *, slots: int, strategy: str | Strategy = "li
 
     def apply(plan: Plan) -> Plan:
         for operator in _keyed(plan, id):
-            changed = msgspec.structs.replace(operator, slots=slots, owners=())
+            changed = msgspec.structs.replace(operator, slots=slots, asked=asked(operator), owners=())
             plan = msgspec.structs.replace(
                 plan, operators=tuple(changed if o.id == operator.id else o for o in plan.operators)
             )

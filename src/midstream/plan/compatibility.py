@@ -173,6 +173,30 @@ def inheriting(old: Plan, new: Plan) -> Plan:
     return msgspec.structs.replace(new, operators=tuple(operators))
 
 
+def asked(operator: Keyed) -> int:
+    """Return how many slots the script has asked for."""
+    return operator.slots if operator.asked is None else operator.asked
+
+
+def with_slots_of(old: Plan, script: Plan) -> Plan:
+    """Let operators that ask for as many slots as they did keep those that they were rescaled to since."""
+    known = {operator.id: operator for operator in old.of(Process, Aggregate)}
+    operators = []
+    for operator in script.operators:
+        before = known.get(operator.id)
+        if before is not None and isinstance(operator, (Process, Aggregate)) and operator.slots == asked(before):
+            kept = {"slots": before.slots, "asked": before.asked, "owners": before.owners}
+            operator = msgspec.structs.replace(operator, **kept)
+        operators.append(operator)
+    return msgspec.structs.replace(script, operators=tuple(operators))
+
+
+def has_same_slots(one: Plan, other: Plan) -> bool:
+    """Whether all keyed operators have as many slots in both plans."""
+    first, second = ({o.id: o.slots for o in each.of(Process, Aggregate)} for each in (one, other))
+    return first == second
+
+
 def _reads_plainly(operator: Process, before: Process) -> bool:
     is_new = operator.migration is None and operator.base == 0
     return is_new and state_signature(operator) == state_signature(before)
@@ -198,7 +222,7 @@ def _fingerprint(operator: AnyOperator) -> Any:
         if isinstance(plain, dict):
             if "digest" in plain and "pickled" in plain:
                 return plain["digest"]
-            return {k: strip(v) for k, v in plain.items() if k not in ("slots", "owners", "homes")}
+            return {k: strip(v) for k, v in plain.items() if k not in ("slots", "asked", "owners", "homes")}
         if isinstance(plain, (list, tuple)):
             return [strip(each) for each in plain]
         return plain

@@ -103,6 +103,7 @@ class Process(Operator, frozen=True, kw_only=True, tag="process"):
     order_by: tuple[str, ...] = ()
     partition_by: str = ""  # SQL over the key: keys for which it is equal are in one group; "": the key itself
     slots: int = 0  # 0: as many as the cluster has cores
+    asked: int | None = None  # slots that the script asks for, where the operator was rescaled since
     owners: tuple[int, ...] = ()  # group -> slot, on one host; none: dealt out in turn
     homes: tuple[str, ...] = ()  # group -> executor, on a cluster; none: spread evenly
     base: int = 0  # where the entries of this form of the state begin, see state/keyed.py
@@ -124,6 +125,7 @@ class Aggregate(Operator, frozen=True, kw_only=True, tag="aggregate"):
     aggregates: tuple[AggregateSpec, ...]
     partition_by: str = ""
     slots: int = 0
+    asked: int | None = None
     owners: tuple[int, ...] = ()
     homes: tuple[str, ...] = ()
 
