@@ -52,12 +52,12 @@ class Picky(Hottest):
 
 
 def big(limit: int) -> Any:
-    """Give the filter that keeps bids above a limit."""
+    """Return the filter that keeps bids above a limit."""
     return lambda df: df.where(f"price > {limit}")
 
 
 def run(epochs: int = 20, rate: int = 2000, console: Console | None = None) -> int:
-    """Run the demo; gives the exit code."""
+    """Run the demo; return the exit code."""
     console = console or Console()
     console.print("[bold]Midstream[/] starts a local Spark session …")
     directory = tempfile.mkdtemp(prefix="midstream-demo-")

@@ -1,4 +1,4 @@
-"""What can go wrong, in seven kinds; each message says what happened, to what, and what to do next."""
+"""Errors, in seven kinds; each message says what happened, to what, and what to do next."""
 
 
 class MidstreamError(Exception):
@@ -30,6 +30,6 @@ class JobError(MidstreamError):
 
 
 def first_line(error: BaseException) -> str:
-    """Give the first line of a message, or the kind of error that has none: those of Spark are long."""
+    """Return the first line of a message, or the kind of error that has none: those of Spark are long."""
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__

@@ -1,4 +1,4 @@
-"""What happens in an epoch, told as values: listeners (progress displays, tests, metrics) receive them in order."""
+"""Events of an epoch, as values: listeners (progress displays, tests, metrics) receive them in order."""
 
 from __future__ import annotations
 

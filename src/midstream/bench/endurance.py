@@ -1,4 +1,4 @@
-"""What many modifications in a row cost one running job: nothing may grow, neither epochs nor memory nor files."""
+"""The cost of many modifications in a row: neither epochs nor memory nor files of the one running job may grow."""
 
 from __future__ import annotations
 

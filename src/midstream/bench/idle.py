@@ -1,4 +1,4 @@
-"""What it costs that state can move, while none does: CPU time and bytes written, against state in memory only.
+"""The cost of movable state while none moves: CPU time and bytes written, against state in memory only.
 
 Both contestants have the same declared aggregate over the same rows on one executor of a real cluster, and their epochs
 take turns. One has all that makes state movable and safe: change logs, commit records, snapshots, groups in a cache,
@@ -141,7 +141,7 @@ class _Turns:
             self._go[name].clear()
 
     def take(self, contestants: dict[str, Future[None]]) -> dict[str, list[Usage]]:
-        """Let both run all epochs but their first; gives what each used."""
+        """Let both run all epochs but their first; return what each used."""
         costs: dict[str, list[Usage]] = {name: [] for name in contestants}
         for name, contestant in contestants.items():
             self._until_it_waits(name, contestant)

@@ -167,7 +167,7 @@ def lines(producer: int, first: int, last: int) -> bytes:
 
 
 def answered(answers: IO[str], wanted: str) -> int:
-    """Give the number in the next answer over TCP, which must begin with a word."""
+    """Return the number in the next answer over TCP, which must begin with a word."""
     line = answers.readline()
     if not line.endswith("\n"):
         raise ConnectionError

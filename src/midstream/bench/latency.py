@@ -68,7 +68,7 @@ def quantiles(found: Any) -> dict[str, float]:
 
 
 def milliseconds(seconds: float) -> int:
-    """Give whole milliseconds."""
+    """Return whole milliseconds."""
     return round(1000 * seconds)
 
 

@@ -1,4 +1,4 @@
-"""What a figure was measured on: machine, versions, and the state of the source tree."""
+"""The machine that a figure was measured on: hardware, versions, and the state of the source tree."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def describe(spark: SparkSession | None) -> dict[str, Any]:
-    """Give the record of the machine and of what runs on it; without Spark, no Java runs."""
+    """Return the record of the machine and of what runs on it; without Spark, no Java runs."""
     java = spark._jvm.System.getProperty("java.version") if spark is not None else None  # type: ignore[union-attr]
     return {
         "system": platform.platform(),

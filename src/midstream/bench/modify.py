@@ -1,4 +1,4 @@
-"""How a live change shows in the latency of rows, against the steady state and against stop, change, restart.
+"""The latency of rows around a live change, against the steady state and against stop, change, restart.
 
 The same count per key, under a constant load of rows that carry the time they were made. A row's latency is the time
 from then to the end of the epoch that has it, as Spark reports the epoch.

@@ -1,4 +1,4 @@
-"""What a benchmark hands out: text for a terminal, and a JSON file."""
+"""The record of a benchmark: text for a terminal, and a JSON file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from midstream.errors import MidstreamError
 
 
 def rendered(table: Table, *notes: str) -> str:
-    """Give a table and the lines below it as text, as wide as the terminal is."""
+    """Return a table and the lines below it as text, as wide as the terminal is."""
     console = Console()
     with console.capture() as captured:
         console.print(table)

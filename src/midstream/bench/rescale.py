@@ -1,4 +1,4 @@
-"""What moving state costs: a job with large state on a real cluster grows from two executors to three.
+"""The cost of moving state: a job with large state on a real cluster grows from two executors to three.
 
 Rows with skewed keys come at a constant rate and carry the time they were made; the latency of a row is the time from
 then to the end of its epoch. Each strategy starts from a copy of the same checkpoint. Spark's own way is the same sums
@@ -180,7 +180,7 @@ def _flow(spark: SparkSession, setting: Setting, *, live: bool) -> ms.Flow:
 
 
 def _loaded(spark: SparkSession, setting: Setting) -> int:
-    """Make the checkpoint that all strategies start from, every group with a snapshot; gives the size of its state."""
+    """Make the checkpoint that all strategies start from, every group with a snapshot; return the size of its state."""
     _written(spark, setting)
     flow = _flow(spark, setting, live=False)
     files, jobs = -(-setting.keys // _PER_EPOCH), list[ms.Job]()
@@ -287,7 +287,7 @@ def _ours(spark: SparkSession, setting: Setting, name: str) -> Measured:
 
 
 def _plain_copy(setting: Setting) -> float:
-    """Copy files of the state, as many bytes as a third executor gets; gives bytes per second, the median of some.
+    """Copy files of the state, as many bytes as a third executor gets; return bytes per second, the median of some.
 
     All copies are kept until the last is made: one that gets the memory of the one before it is faster.
     """

@@ -1,4 +1,4 @@
-"""What a move has cost each contestant of `midstream bench rescale`, as a record, a table and a curve."""
+"""The report of `midstream bench rescale`: the cost of a move for each contestant, as a record, a table and a curve."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class Rows:
         return f"least(floor({x}) - 1L, {self.keys - 1}L)"  # rounding may reach x = keys + 1
 
     def stream(self, spark: SparkSession, per_epoch: int) -> DataFrame:
-        """Give them as a stream: `per_epoch` rows in every epoch, without end."""
+        """Return them as a stream: `per_epoch` rows in every epoch, without end."""
         source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", per_epoch)
         source = source.option("numPartitions", spark.sparkContext.defaultParallelism)
         return source.load().selectExpr(f"{self.key} as key", f"{PRICE} as price")

@@ -1,4 +1,4 @@
-"""How long producers wait for `midstream ingest` while others send malformed requests and hold slow connections."""
+"""Waiting times of producers of `midstream ingest` while others send malformed requests and hold slow connections."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ Offset = dict[str, int]  # {"milliseconds": since the first row}
 
 
 def steady(spark: SparkSession, rate: int, since: float) -> DataFrame:
-    """Give a stream of numbers 0, 1, 2, ...: so many per second since a moment, the column `value`."""
+    """Return a stream of numbers 0, 1, 2, ...: so many per second since a moment, the column `value`."""
     spark.dataSource.register(SteadySource)
     return spark.readStream.format(_FORMAT).option("rate", rate).option("since", since).load()
 
@@ -55,7 +55,7 @@ class Numbers(InputPartition):
 
 
 class SteadyReader(DataSourceStreamReader):
-    """Gives the numbers whose time has come.
+    """Yields the numbers whose time has come.
 
     >>> reader = SteadyReader(rate=2000, since=0.0)
     >>> [(each.first, each.end) for each in reader.partitions({"milliseconds": 10}, {"milliseconds": 12})]
@@ -82,7 +82,7 @@ class SteadyReader(DataSourceStreamReader):
         return [Numbers(at, min(at + step, stop)) for at in range(first, stop, step)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Give the numbers of a task."""
+        """Return the numbers of a task."""
         assert isinstance(partition, Numbers)
         yield pa.record_batch({"value": np.arange(partition.first, partition.end)})
 

@@ -87,7 +87,7 @@ def run(
 
 
 def rotated(contestants: Sequence[str], number: int) -> tuple[str, ...]:
-    """Give the order of a round: whoever comes first pays for a cold machine, so it is another one each time.
+    """Return the order of a round: whoever comes first pays for a cold machine, so it is another one each time.
 
     >>> rotated(("a", "b", "c"), 4)
     ('b', 'c', 'a')

@@ -1,4 +1,4 @@
-"""What the processes of a benchmark use: CPU time, and bytes that they write to disks."""
+"""CPU time that the processes of a benchmark use, and bytes that they write to disks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Usage:
         return Usage(self.cpu_seconds - before.cpu_seconds, self.written - before.written)
 
     def per_million(self, rows: int) -> dict[str, float]:
-        """Give it per million rows: CPU seconds and megabytes."""
+        """Return it per million rows: CPU seconds and megabytes."""
         return {
             "cpu_s_per_million": round(self.cpu_seconds / rows * 1e6, 3),
             "mb_per_million": round(self.written / rows, 1),

@@ -1,4 +1,4 @@
-"""What a row costs in windows that overlap: the same rows in windows of one size, which begin ever more often."""
+"""The cost of a row in windows that overlap: the same rows in windows of one size, which begin ever more often."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Timed:
     keys: int
 
     def of(self, numbers: DataFrame) -> DataFrame:
-        """Give the rows of numbers `value`."""
+        """Return the rows of numbers `value`."""
         time = f"timestamp_micros(value * {SIZE}L div {ROWS_PER_WINDOW}L)"
         return numbers.selectExpr(f"{Rows(self.keys).key} as key", f"{PRICE} as price", f"{time} as ts")
 

@@ -55,7 +55,7 @@ class Workbench:
 
     @contextlib.contextmanager
     def scratch(self, name: str) -> Iterator[str]:
-        """Give a directory for one run; what the run leaves there and in the JVM does not burden the next."""
+        """Return a directory for one run; what the run leaves there and in the JVM does not burden the next."""
         pause()
         path = tempfile.mkdtemp(prefix=f"{name}-", dir=self.directory)
         try:

@@ -16,12 +16,12 @@ Hasher = xxhash.xxh3_64
 
 
 def digest(hasher: xxhash.xxh3_64) -> int:
-    """Give the checksum of all that a hasher has been given."""
+    """Return the checksum of all that a hasher has been given."""
     return hasher.intdigest() & _BITS
 
 
 def checksum(data: Any) -> int:
-    """Give the checksum of bytes, or of a buffer.
+    """Return the checksum of bytes, or of a buffer.
 
     >>> checksum(b"state") == checksum(memoryview(b"state")) != checksum(b"stale")
     True
@@ -42,7 +42,7 @@ def checked_content(path: str, buffer: pa.Buffer) -> pa.Buffer:
 
 
 def checksum_of(path: str) -> tuple[int, int]:
-    """Give checksum and size of a file."""
+    """Return checksum and size of a file."""
     return _read(path, lambda block: None)
 
 

@@ -1,4 +1,4 @@
-"""Whether a sink and the committed history agree on what was published: a pure decision.
+"""The comparison of a sink with the committed history: a pure decision.
 
 A checkpoint may be restored from a backup while a sink is not, or the other way round. Both know the newest epoch of
 the sink with rows by its number and by the id of its commit: numbers alone would take one history for another.

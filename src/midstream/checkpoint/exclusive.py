@@ -66,5 +66,5 @@ class Exclusive:
 
 
 def _said(error: Py4JJavaError) -> str:
-    """Give what Java says, without its trace."""
+    """Return what Java says, without its trace."""
     return str(error.java_exception).split("\n", 1)[0]

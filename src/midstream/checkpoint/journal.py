@@ -1,4 +1,4 @@
-"""What is written down: the identity of a checkpoint, its plans, the intent and the commit record of each epoch.
+"""The journal: reads and writes identity, plans, intents and commit records of a checkpoint.
 
 The commit record is the only truth: what is durable is exactly what the newest record and its ancestors name. Every
 record is sealed with a checksum, so that one which was damaged is refused and never acted on.
@@ -140,7 +140,7 @@ class Journal:
         return [int(name[1:-5]) for name in self.storage.list(layout.PLANS) if name.endswith(".json")]
 
     def next_version(self) -> int:
-        """Give a number that no plan has had, and none of a modification that came to nothing."""
+        """Return a number that no plan has had, and none of a modification that came to nothing."""
         return max([0, *self.versions(), *(record.version for record in self.modifications())]) + 1
 
     def running_plan(self) -> Plan | None:

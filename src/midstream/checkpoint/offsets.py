@@ -31,7 +31,7 @@ class Feed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def tags(feeds: Iterable[Feed]) -> dict[str, int]:
-    """Give the number of each source."""
+    """Return the number of each source."""
     return {feed.id: i for i, feed in enumerate(feeds) if not feed.forgotten}
 
 

@@ -1,4 +1,4 @@
-"""What to snapshot and what to keep: pure decisions over commit records."""
+"""Pure decisions over commit records: which groups to snapshot, and which epochs to keep."""
 
 from __future__ import annotations
 

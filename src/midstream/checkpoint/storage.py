@@ -46,11 +46,11 @@ class Storage:
         return "://" not in self.root
 
     def path(self, *parts: str) -> str:
-        """Give the full path or URI of a file."""
+        """Return the full path or URI of a file."""
         return "/".join((self.root, *parts))
 
     def for_spark(self, *parts: str) -> str:
-        """Give the address under which Spark knows a file."""
+        """Return the address under which Spark knows a file."""
         if self.is_local:
             return "file://" + self.path(*parts)
         scheme, rest = self.path(*parts).split("://", 1)
@@ -214,7 +214,7 @@ class Storage:
 
 
 def file_system(uri: str) -> tuple[pafs.FileSystem, str]:
-    """Give the pyarrow file system of a URI, and the path in it."""
+    """Return the pyarrow file system of a URI, and the path in it."""
     uri = _plain(uri)
     parts = urlsplit(uri)
     if parts.scheme == "s3":

@@ -1,4 +1,4 @@
-"""What waits for the next epoch, or follows each: values and protocols between the engine and those around it."""
+"""Values and protocols between the engine and those around it: a plan that waits for the next epoch, a follower."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a keyed operator is told for one run of an epoch: where its state stands, what is due, where its rows go."""
+"""The briefing of a keyed operator for one run of an epoch: where its state stands, what is due, where its rows go."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ class Dataflow:
         return self.batch.sparkSession
 
     def frame(self, id: str) -> DataFrame:
-        """Give the output of an operator."""
+        """Return the output of an operator."""
         if id not in self._frames:
             frame = self._build(self.resolved.plan[id])
             if not self._is_read_once(id):

@@ -1,4 +1,4 @@
-"""What to do with an epoch that Spark hands over: a pure decision over what is committed."""
+"""The decision on an epoch that Spark hands over: pure, over what is committed."""
 
 from __future__ import annotations
 

@@ -429,7 +429,7 @@ class Engine:
         self._plans[resolved.plan.version] = resolved
 
     def plan_of(self, version: int) -> Resolved:
-        """Give a plan version, resolved."""
+        """Return a plan version, resolved."""
         if version not in self._plans:
             self._plans[version] = resolve(self.spark, self.journal.plan(version))
         return self._plans[version]

@@ -240,7 +240,7 @@ def _check_broadcast(
 
 
 def named(id: str, columns: tuple[str, ...], aggregates: dict[str, AggregateSpec]) -> tuple[AggregateSpec, ...]:
-    """Give aggregates their names; refuses what is none, and names that are taken."""
+    """Name aggregates; refuses what is none, and names that are taken."""
     if not aggregates:
         raise PlanError(f"aggregate {id!r} needs at least one, such as n=ms.count()")
     for name, spec in aggregates.items():

@@ -1,4 +1,4 @@
-"""What the user writes: a flow of streams between sources and sinks."""
+"""The flow: a named set of streams between sources and sinks, which `start` makes a job."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Flow:
         return Stream(self, id)
 
     def plan(self) -> Plan:
-        """Give the flow in its frozen form."""
+        """Return the flow in its frozen form."""
         return Plan(name=self.name, operators=tuple(self._operators))
 
     def start(

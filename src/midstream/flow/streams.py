@@ -305,7 +305,7 @@ class WindowedStream:
         return self._windowed(id, [builders.reading(window, self.input)])
 
     def top(self, id: str, n: int = 1, *, by: str, ties: bool = True, slots: int = 0) -> Windowed:
-        """Give out the rows with the greatest `by` of each window, when it closes: all columns, and the bounds.
+        """Emit the rows with the greatest `by` of each window, when it closes: all columns, and the bounds.
 
         With ties, more than `n` rows come out where several are equal; without, those whose other columns come first.
         A row that comes too late is in `.late`, and counted in the progress report.
@@ -339,7 +339,7 @@ class Windowed(Stream):
         return self._add(late)
 
     def top(self, id: str, n: int = 1, *, by: str, ties: bool = True, slots: int = 0) -> Stream:
-        """Give out, of all keys, the windows with the greatest `by`: `counts.top("hottest", 3, by="n")`.
+        """Emit, of all keys, the windows with the greatest `by`: `counts.top("hottest", 3, by="n")`.
 
         With ties, more than `n` come out where several are equal; without, those whose other columns come first.
         """

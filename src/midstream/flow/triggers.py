@@ -1,4 +1,4 @@
-"""When an epoch begins, and whether the input ends."""
+"""Triggers: they say when an epoch begins, and whether the input ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may stay: connections, and the memory of what they have sent, are bounded, and who harms others goes first.
+"""The connections of a server: bounded like the memory of what they have sent; who harms others goes first.
 
 A server that refuses newcomers when it is full is stopped by anyone who connects and does nothing. So a newcomer is
 always let in, and if there are too many, one goes of the address that has the most: before all others one that has not

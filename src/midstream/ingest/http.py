@@ -64,7 +64,7 @@ class _Wire:
         self._bare = False  # an answer to HEAD has no body
 
     async def event(self) -> Any:
-        """Give what comes next: a request, a part of its body, its end, or the end of the connection."""
+        """Return what comes next: a request, a part of its body, its end, or the end of the connection."""
         while (event := self._state.next_event()) is h11.NEED_DATA:
             if self._state.they_are_waiting_for_100_continue:
                 await self.peer.send_bytes(self._sent(h11.InformationalResponse(status_code=100, headers=[])))
@@ -234,7 +234,7 @@ class HttpServer:
 
 
 def _checked(request: h11.Request) -> dict[str, str]:
-    """Give the headers of a request, by names in lower case; those that leave a doubt are refused."""
+    """Return the headers of a request, by names in lower case; those that leave a doubt are refused."""
     if request.http_version not in (b"1.0", b"1.1"):
         raise _Refusal(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "HTTP/1.1 is spoken here")
     found: dict[str, str] = {}

@@ -63,7 +63,7 @@ class Peer:
         return self._begun is not None
 
     def age(self) -> float:
-        """Give the seconds since it began what is not finished yet."""
+        """Return the seconds since it began what is not finished yet."""
         return 0.0 if self._begun is None else self._clock() - self._begun
 
     def dismiss(self, reason: str) -> None:

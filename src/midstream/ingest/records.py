@@ -50,7 +50,7 @@ class Format(Protocol):
 
 
 def of(name: str, columns: tuple[Column, ...], max_record: int) -> Format:
-    """Give the format of a name: json, csv or arrow."""
+    """Return the format of a name: json, csv or arrow."""
     if name == "arrow":
         return ArrowRecords(columns)
     if columns == VALUE:
@@ -134,7 +134,7 @@ class ArrowRecords:
         return rows.replace_schema_metadata(None)
 
     def parse(self, records: pa.Table) -> Parsed:
-        """Give the rows as they are."""
+        """Return the rows as they are."""
         return Parsed(records, [])
 
 

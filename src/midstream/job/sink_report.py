@@ -1,4 +1,4 @@
-"""What the sinks of a stopped job have, beside what its checkpoint says: after a backup was restored, for example."""
+"""A report on the sinks of a stopped job beside its checkpoint: after a backup was restored, for example."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def changed(plan: Plan, changes: Sequence[Change]) -> Plan:
 
 
 def versioned(plan: Plan, version: int) -> Plan:
-    """Give a plan its version."""
+    """Return a plan with its version."""
     return msgspec.structs.replace(plan, version=version)
 
 
@@ -243,7 +243,7 @@ def undone(before: Plan, after: Plan) -> Change:
 
 
 def _rescale(was: dict[str, Any], made: dict[str, Any], now: dict[str, Any], id: str) -> None:
-    """Give an operator of earlier plans the slots that it has now, if it was rescaled since: that is no new code."""
+    """Set an operator of earlier plans to the slots that it has now, if it was rescaled since: that is no new code."""
     slots, before, after = (getattr(plan.get(id), "slots", None) for plan in (now, was, made))
     if slots is not None and after is not None and before in (None, after):
         for plan in (was, made):

@@ -140,7 +140,7 @@ class Modifications:
             raise PlanError(f"modification {one.number} is {one.phase.value}, so it cannot be cancelled; undo() it")
 
     def drift(self, script: Plan) -> int:
-        """Arm the way to the flow of this start, before its first epoch; gives the plan version that makes.
+        """Arm the way to the flow of this start, before its first epoch; return the plan version that makes.
 
         Raises if it is refused. If its first epoch fails, the job goes on under the plan it had.
         """
@@ -183,7 +183,7 @@ class Modifications:
         return self.engine.assignment.moving(self.engine.last)
 
     def plan(self, version: int) -> Plan:
-        """Give a plan version."""
+        """Return a plan version."""
         return self.engine.plan_of(version).plan
 
     def close(self, why: str) -> None:

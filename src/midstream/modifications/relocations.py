@@ -16,7 +16,7 @@ from midstream.plan.plan import Plan
 
 
 def rescale(id: str | None = None, *, slots: int, strategy: str | Strategy = "live") -> Change:
-    """Give a keyed operator, or all of them, another number of slots: its parallelism.
+    """Change the number of slots of a keyed operator, or of all of them: its parallelism.
 
     The fewest groups change their slot, chosen by what each had to do in the last epochs. On one host nothing is
     copied; on a cluster groups move to the executors that have the new slots, as the strategy says.

@@ -1,4 +1,4 @@
-"""Whether a new plan can take over from the running one: wiring, schemas, keys, state, sinks; nothing is touched."""
+"""The validation of a new plan against the running one: wiring, schemas, keys, state, sinks; nothing is touched."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _setup(plan: p.Plan) -> object:
 
 
 def _placed(new: p.Plan, running: Resolved, states: dict[str, OperatorState]) -> p.Plan:
-    """Give a migrated form of state a place that no form before it has had."""
+    """Place a migrated form of state where no form before it has been."""
     operators = []
     for operator in new.operators:
         if isinstance(operator, p.Process) and operator.migration is not None and operator.base == 0:

@@ -171,7 +171,7 @@ def _check_place(out: Path) -> None:
 
 @contextmanager
 def _written_beside(out: Path) -> Iterator[Path]:
-    """Give a new directory that takes the place of `out` in the end, or is removed if something goes wrong."""
+    """Return a new directory that takes the place of `out` in the end, or is removed if something goes wrong."""
     out.parent.mkdir(parents=True, exist_ok=True)
     beside, old = (out.parent / f".{out.name}.{os.getpid()}.{what}" for what in ("partial", "old"))
     shutil.rmtree(beside, ignore_errors=True)  # left by a process that was killed

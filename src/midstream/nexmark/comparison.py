@@ -75,7 +75,7 @@ def _like(found: pa.Table, expected: pa.Table) -> pa.Table:
 
 
 def _differing(found: pa.Table, expected: pa.Table) -> pa.Table:
-    """Give the rows that are not in both tables equally often; `surplus` is how often more they were found."""
+    """Return the rows that are not in both tables equally often; `surplus` is how often more they were found."""
     sides = [
         table.append_column("surplus", pa.repeat(pa.scalar(side, pa.int64()), table.num_rows))
         for table, side in ((found, 1), (expected, -1))

@@ -84,7 +84,7 @@ class Config:
 
 
 def persons(ids: DataFrame, config: Config) -> DataFrame:
-    """Give the persons among the events at the positions `id`: `id, name, email, credit_card, city, state, ts, extra`.
+    """Return the persons among the events at positions `id`: `id, name, email, credit_card, city, state, ts, extra`.
 
     Works on batches and streams, and keeps the positions' order within a partition. Ids count up from 1000.
     """
@@ -104,7 +104,7 @@ def persons(ids: DataFrame, config: Config) -> DataFrame:
 
 
 def auctions(ids: DataFrame, config: Config) -> DataFrame:
-    """Give the auctions among the events at the positions `id`.
+    """Return the auctions among the events at the positions `id`.
 
     Their columns are `id, item, description, initial_bid, reserve, ts, expires, seller, category, extra`. Works on
     batches and streams. Ids count up from 1000. An auction lasts 1 ms and up to twice the time in which 100 more begin.
@@ -130,7 +130,7 @@ def auctions(ids: DataFrame, config: Config) -> DataFrame:
 
 
 def bids(ids: DataFrame, config: Config) -> DataFrame:
-    """Give the bids among the events at the positions `id`: `auction, bidder, price, channel, url, ts, extra`.
+    """Return the bids among the events at the positions `id`: `auction, bidder, price, channel, url, ts, extra`.
 
     Works on batches and streams. Half of them are for the hot auction.
 
@@ -154,7 +154,7 @@ def bids(ids: DataFrame, config: Config) -> DataFrame:
 
 
 def bounded(spark: SparkSession, directory: str | os.PathLike[str], events: int, rows_per_epoch: int = 0) -> DataFrame:
-    """Give the positions 0 to `events` - 1 as a stream that ends: column `id`, for `Trigger.AvailableNow`.
+    """Return the positions 0 to `events` - 1 as a stream that ends: column `id`, for `Trigger.AvailableNow`.
 
     Promised: every micro-batch holds exactly the next `rows_per_epoch` positions (the last one what is left; 0: all in
     one), in every run and after every crash. The slices are named in small files in `directory`, a local directory that
@@ -169,7 +169,7 @@ def bounded(spark: SparkSession, directory: str | os.PathLike[str], events: int,
 
 
 def live(spark: SparkSession, rate: int) -> DataFrame:
-    """Give positions as a stream without end, `rate` of them per second: column `id`.
+    """Return positions as a stream without end, `rate` of them per second: column `id`.
 
     Not promised: that the time of an event is the time of day; for that set `start` and `events_per_second`.
     """
@@ -242,7 +242,7 @@ class _Values:
 
 
 def _events(ids: DataFrame, config: Config, of_kind: str) -> DataFrame:
-    """Give what all kinds of events are made from; `last_person` and `last_auction` count from 0."""
+    """Return what all kinds of events are made from; `last_person` and `last_auction` count from 0."""
     group = f"{config.out_of_order}L"
     event = "id" if config.out_of_order == 1 else f"id - id % {group} + id % {group} * {STEP}L % {group}"
     return (

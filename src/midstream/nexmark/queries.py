@@ -192,6 +192,6 @@ class LastTen(ms.KeyedFunction):
     prices = ms.value("array<long>")
 
     def process(self, key: int, rows: list[Any], ctx: ms.Context) -> Iterable[tuple[Any, ...]]:
-        """Give out the mean after the rows of an epoch."""
+        """Emit the mean after the rows of an epoch."""
         self.prices = [*(self.prices or ()), *(row.price for row in rows)][-10:]
         yield key, sum(self.prices) / len(self.prices)

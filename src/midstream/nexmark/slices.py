@@ -37,7 +37,7 @@ class Slices:
 
 
 def write_slices(directory: str | os.PathLike[str], events: int, rows: int, tasks: int) -> int:
-    """Write the files of all slices into a directory, or find them there; gives the number of files per slice.
+    """Write the files of all slices into a directory, or find them there; return the number of files per slice.
 
     The directory appears whole or not at all. One with other slices, or with anything else in it, is refused.
     """

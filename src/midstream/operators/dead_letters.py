@@ -100,7 +100,7 @@ class DeadLetters:
         return pa.record_batch([*batch.columns, pa.nulls(batch.num_rows, self._type)], schema=self._schema)
 
     def taken(self) -> list[pa.RecordBatch]:
-        """Give what was taken, beside no rows that come out, and begin anew."""
+        """Return what was taken, beside no rows that come out, and begin anew."""
         if not self._found:
             return []
         failed, self._found = pa.concat_arrays(self._found), []

@@ -354,7 +354,7 @@ def _unknown_column(what: str, column: str, schema: StructType) -> PlanError:
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """Give the Arrow form of a schema; timestamps are in UTC."""
+    """Return the Arrow form of a schema; timestamps are in UTC."""
     return to_arrow_schema(schema, timezone="UTC")
 
 

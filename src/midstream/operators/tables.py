@@ -38,7 +38,7 @@ class Portable:
         self._taken = {name.lower() for name in keys.names}
 
     def schemas(self) -> dict[str, pa.Schema]:
-        """Give the tables with their schemas."""
+        """Return the tables with their schemas."""
         raise NotImplementedError
 
     def dump(self, reader: Reader, group: int = 0) -> dict[str, pa.Table]:
@@ -81,7 +81,7 @@ class PortableFunction(Portable):
         self.form = form
 
     def schemas(self) -> dict[str, pa.Schema]:
-        """Give the tables with their schemas."""
+        """Return the tables with their schemas."""
         values: list[tuple[str, pa.DataType]] = []
         found: dict[str, pa.Schema] = {}
         for field in self.fields:
@@ -214,7 +214,7 @@ class PortableAggregate(Portable):
         self._taken |= {name.lower() for name in self.results.names}
 
     def schemas(self) -> dict[str, pa.Schema]:
-        """Give the one table."""
+        """Return the one table."""
         types = {"object": pa.binary(), "<i8": pa.int64(), "<f8": pa.float64()}
         kept = [pa.field(self._column(f"_{a.name}"), types[a.dtype]) for a in self.merger.accumulators]
         return {"record": pa.schema([*self.keys, *self.results, *kept])}
@@ -260,7 +260,7 @@ class PortableWindows(PortableAggregate):
     _BOUNDS = ("_after", "_until")  # windows start after the one and end until the other, in microseconds
 
     def schemas(self) -> dict[str, pa.Schema]:
-        """Give both tables."""
+        """Return both tables."""
         panes = super().schemas()["record"]
         bounds = [pa.field(self._column(name), pa.int64()) for name in self._BOUNDS]
         return {"record": panes, "parts": pa.schema([*panes, *bounds])}

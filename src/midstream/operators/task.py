@@ -175,7 +175,7 @@ class SlotTask(ABC):
     def _beside_another(
         self, work: Work, rows: pa.RecordBatch, groups: npt.NDArray[np.int32], mine: frozenset[int]
     ) -> tuple[pa.RecordBatch, npt.NDArray[np.int32]]:
-        """Process groups that another slot owns, and keep nothing but a checksum; gives the rows of the slot's own."""
+        """Process groups that another slot owns, and keep nothing but a checksum; return the rows of the slot's own."""
         twice = frozenset(self._moves.both.get(work.slot, ()))
         is_mine = np.isin(groups, sorted(mine))
         trial = Work(work.slot, work.cache)
@@ -189,7 +189,7 @@ class SlotTask(ABC):
         return self.epoch.relocation or _NOTHING
 
     def _come_and_go(self, work: Work, mine: frozenset[int]) -> None:
-        """Give up what is served elsewhere, and bring what must be here before rows are processed."""
+        """Release what is served elsewhere, and bring what must be here before rows are processed."""
         for group in self._moves.drop.get(work.slot, ()):
             work.cache.drop(group)
         work.cache.bring_all(sorted(self._moves.first & mine))
@@ -230,7 +230,7 @@ class SlotTask(ABC):
         return output
 
     def _late(self, work: Work, mine: frozenset[int], missed: set[int]) -> frozenset[int]:
-        """Bring groups that are needed, the hottest first; gives those for which the budget does not do.
+        """Bring groups that are needed, the hottest first; return those for which the budget does not do.
 
         One is always brought, so that it comes to an end. None are, where all can be read in time where they are
         stored, unless some have rows to make up for.
@@ -310,7 +310,7 @@ class SlotTask(ABC):
         return replace(self, epoch=epoch)
 
     def output_schema(self) -> pa.Schema:
-        """Give the declared output schema."""
+        """Return the declared output schema."""
         return pa.ipc.read_schema(pa.py_buffer(self.schema))
 
     def codec(self, rows: pa.RecordBatch) -> KeyCodec:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def transformed(spark: SparkSession, operator: Transform, schema: StructType) -> StructType:
-    """Give the schema of what a transform makes of rows; refuses one that fails, or would be per epoch unsaid."""
+    """Return the schema of what a transform makes of rows; refuses one that fails, or would be per epoch unsaid."""
     probe = spark.createDataFrame([], schema)
     try:
         result = code.load(operator.code)(probe)

@@ -1,4 +1,4 @@
-"""How often Python looks for garbage in cycles, of which the tasks of a job make hardly any.
+"""Garbage collection in a worker: Python looks seldom for cycles, of which the tasks of a job make hardly any.
 
 PySpark's worker looks through every object after each task. The modules that a worker has imported are some hundred
 thousand of them, which took 70 ms a task; they stay as long as the process, so they are put aside.

@@ -1,4 +1,4 @@
-"""What keeps a slot on its executor: a tiny cached table with one row per seat, joined with the rows of every epoch.
+"""The anchor that keeps slots on their executors: a tiny cached table, joined with the rows of every epoch.
 
 A seat is a partition. The table is partitioned as the rows are, and it stands on the left of the join: Spark then runs
 the task of a seat on the executor that has the seat's row in its cache, and a seat without rows has one row still. If
@@ -35,7 +35,7 @@ class Anchor:
     frame: DataFrame
 
     def drop(self) -> None:
-        """Give it up."""
+        """Release it."""
         self.frame.unpersist()
         self.frame.sparkSession.catalog.dropGlobalTempView(self.view.split(".")[1])
 

@@ -1,4 +1,4 @@
-"""Which executor serves which groups, epoch by epoch, and what is told to the tasks while groups move.
+"""The assignment of groups to executors, epoch by epoch, and what tasks are told while groups move.
 
 On one host there is one place, and a plan says which slot owns which group. On a cluster the seats of an anchor lie on
 executors; what is in force changes only when an epoch has been committed, and a driver that is started again finds
@@ -126,7 +126,7 @@ class Assignment:
         return self.load[id] if id in self._behind or id in self.moves else {}
 
     def homes_of(self, id: str, resolved: Resolved) -> tuple[str, ...]:
-        """Give the executor of each group, as it is; a new operator's groups are dealt out."""
+        """Return the executor of each group, as it is; a new operator's groups are dealt out."""
         if id not in self.homes:
             operator = resolved.plan[id]
             assert isinstance(operator, (p.Process, p.Aggregate))

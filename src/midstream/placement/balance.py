@@ -1,4 +1,4 @@
-"""Who owns which group, dealt out anew: by number or by load, and no more change their owner than that takes. Pure."""
+"""Balancing: groups are dealt out by number or by load, and no more change their owner than that takes. Pure."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def _dealt(
     load: Mapping[int, float],
     near: Mapping[int, Collection[T]],
 ) -> tuple[T, ...]:
-    """Give free groups to owners that have room: those with a copy first, the heaviest to who has least to do."""
+    """Assign free groups to owners that have room: those with a copy first, the heaviest to who has least to do."""
     whole, parts, dealt = sum(load.values()), sum(shares.values()), list(owners)
     lacking = {owner: whole * share / parts - _sum(held[owner], load) for owner, share in shares.items()}
     waiting = sorted(free, key=lambda group: (-load.get(group, 0.0), group))

@@ -1,4 +1,4 @@
-"""Which executor each group of one operator goes to, and what is worth knowing of it. Pure."""
+"""The choice of an executor for each group of one operator, and what is worth knowing of it. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Housing:
     drained: frozenset[str] = frozenset()  # executors that get nothing any more
 
     def after(self, wishes: Sequence[Wish], slots: int, *, is_fixed: bool = False) -> tuple[tuple[str, ...], str]:
-        """Fulfil what changes want of places; gives the homes, and who gets nothing though it might hope to.
+        """Fulfil what changes want of places; return the homes, and who gets nothing though it might hope to.
 
         Promised: a drain moves the groups of that executor and no others; another number of slots, as many groups as
         it takes for executors to have their shares, by number; a rebalance, those that make loads even; a move, those
@@ -53,7 +53,7 @@ class Housing:
         return after, told
 
     def back_to(self, former: Sequence[str], slots: int) -> tuple[tuple[str, ...], str]:
-        """Take a modification back; gives the homes, and what cannot be as it was.
+        """Take a modification back; return the homes, and what cannot be as it was.
 
         Promised: groups go back to where they were. Those whose executor is gone stay where they are, unless somebody
         would have too many.

@@ -1,4 +1,4 @@
-"""Where groups are after a change of the plan: as far as the numbers of slots allow, they stay where they were."""
+"""The assignment after a change of the plan: groups stay where they are as far as the numbers of slots allow."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _log = logging.getLogger("midstream")
 
 
 def routed(assignment: Assignment, running: Resolved, new: p.Plan, wishes: Sequence[Wish] = ()) -> tuple[p.Plan, str]:
-    """Give the keyed operators of a new plan their routing, and say how many groups move and who gets none."""
+    """Assign the keyed operators of a new plan their routing, and say how many groups move and who gets none."""
     operators, told = [], []
     if not assignment.is_apart:
         _refuse_places(wishes)

@@ -1,4 +1,4 @@
-"""What a change wants of places, as a value: it is fulfilled when the modification is prepared."""
+"""A request of a change for other places, as a value: it is fulfilled when the modification is prepared."""
 
 from __future__ import annotations
 

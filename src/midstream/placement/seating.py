@@ -74,7 +74,7 @@ class Seating:
         return bool(self._known - before)
 
     def release(self, executor: str, slots: int) -> None:
-        """Give an executor that serves nothing back to Spark; between two epochs.
+        """Hand an executor that serves nothing back to Spark; between two epochs.
 
         Spark puts nothing on an executor from when it is told to kill it, so seats are made anew on the others before
         the next epoch: a seat that is lost with its executor took an epoch 5 seconds and more. Spark is told how many
@@ -89,7 +89,7 @@ class Seating:
         self._make_seats(cores, seats)
 
     def by_seat(self, groups: Sequence[tuple[int, str]]) -> dict[int, tuple[int, ...]]:
-        """Give each group to a seat of its executor; one whose executor has none is left out."""
+        """Assign each group a seat of its executor; one whose executor has none is left out."""
         seats: dict[str, list[int]] = defaultdict(list)
         for seat, place in enumerate(self.where):
             seats[place].append(seat)
@@ -100,7 +100,7 @@ class Seating:
         return {seat: tuple(mine) for seat, mine in found.items()}
 
     def close(self) -> None:
-        """Give up what is cached on the executors."""
+        """Release what is cached on the executors."""
         if self._anchor is not None:
             self._anchor.drop()
             self._anchor = None

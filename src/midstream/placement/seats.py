@@ -1,4 +1,4 @@
-"""Which partition of a shuffle serves a group: executors have groups, and seats to serve them with. Pure."""
+"""Seats: the partitions of a shuffle, which executors lend to the groups that they serve. Pure."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def homes_without(
 
 
 def seated(homes: Sequence[str], where: Sequence[str], slots: int) -> Routing:
-    """Give every group a seat at its home; one whose home is gone gets any seat that has groups, or the first.
+    """Assign every group a seat at its home; one whose home is gone gets any seat that has groups, or the first.
 
     >>> seated(["a", "b", "a", "gone"], ["b", "a", "a"], slots=3).owners
     (1, 0, 2, 0)

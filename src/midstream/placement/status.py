@@ -1,4 +1,4 @@
-"""Where slots are and what they do, and how far groups have come that move: for people."""
+"""The status of slots, and of groups that move: for people."""
 
 from __future__ import annotations
 

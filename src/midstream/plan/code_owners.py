@@ -1,4 +1,4 @@
-"""Whose code something is: the user's, which counts with its text and is sent along, or installed, which has a name.
+"""Owners of code: the user's counts with its text and is sent along, installed code has a name.
 
 PySpark is known here by the names of its classes only, so that deciding needs no Spark.
 """

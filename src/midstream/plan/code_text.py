@@ -1,4 +1,4 @@
-"""What a code object says: a text that is equal for equal code, and the names from outside that it uses.
+"""The text of a code object, equal for equal code, and the names from outside that it uses.
 
 The text is the shape of the source where the source is that of the code at hand, so that comments, layout and another
 Python make no difference. It is the bytecode otherwise: where the file was edited after it was imported, where there

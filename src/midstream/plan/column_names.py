@@ -8,7 +8,7 @@ from midstream.errors import PlanError
 
 
 def clash(names: Iterable[str], taken: Iterable[str]) -> str | None:
-    """Give the first of some names that is one of those taken, if there is one.
+    """Return the first of some names that is one of those taken, if there is one.
 
     >>> clash(["n", "Epoch"], ["epoch"]), clash(["epochs"], ["epoch"])
     ('Epoch', None)
@@ -18,7 +18,7 @@ def clash(names: Iterable[str], taken: Iterable[str]) -> str | None:
 
 
 def repeated(names: Iterable[str]) -> str | None:
-    """Give the first of some names that another one before it has already, if there is one.
+    """Return the first of some names that another one before it has already, if there is one.
 
     >>> repeated(["n", "total", "N"]), repeated(["n", "total"])
     ('N', None)

@@ -1,4 +1,4 @@
-"""How one plan follows another: what differs between them, and whether the state of the one can be read by the other.
+"""Compatibility of plans: what differs between two, and whether one can read the state of the other.
 
 Pure: no pyspark, no files, no clock.
 """

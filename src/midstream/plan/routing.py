@@ -1,4 +1,4 @@
-"""Which slot owns which group: a pure value, versioned with the plan."""
+"""Routing: which slot owns which group, a pure value, versioned with the plan."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Routing:
 
     @property
     def tokens(self) -> tuple[int, ...]:
-        """Give the number that stands for each slot in a shuffle: Spark's hash sends each to a partition of its own."""
+        """Return the number of each slot in a shuffle: Spark's hash sends each to a partition of its own."""
         return tokens(self.slots)
 
 

@@ -1,4 +1,4 @@
-"""Whether the operators of a plan fit together, by their ids and kinds alone. Pure: schemas are looked at elsewhere."""
+"""The wiring of a plan: whether operators fit together, by ids and kinds alone. Pure: schemas are checked elsewhere."""
 
 from __future__ import annotations
 

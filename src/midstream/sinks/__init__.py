@@ -1,4 +1,4 @@
-"""Where the rows of a flow go: one function per sink; what each guarantees is in its class.
+"""Sinks: one function for each; what it guarantees is in its class.
 
 >>> from midstream import sinks
 >>> sinks.memory("totals")

@@ -178,7 +178,7 @@ def _published(table: DeltaTable | None, sink: str, job: str) -> Delivered | Non
 
 
 def _shapes(schema: Any) -> dict[str, str]:
-    """Give each column's type as text, leaving out what may be null."""
+    """Return each column's type as text, leaving out what may be null."""
     return {field["name"]: _shape(field["type"]) for field in json.loads(schema.to_json())["fields"]}
 
 

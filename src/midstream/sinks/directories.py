@@ -41,7 +41,7 @@ def join(location: str, *names: str) -> str:
 
 
 def resolve(location: str) -> tuple[pafs.FileSystem, str]:
-    """Give the pyarrow file system of a location, and the path in it."""
+    """Return the pyarrow file system of a location, and the path in it."""
     location = absolute(location)
     if "://" not in location:
         return pafs.LocalFileSystem(), location

@@ -80,14 +80,14 @@ class Memory(SpooledSink):
         return call("memory", *[] if self._name is None else [self._name])
 
     def rows(self, epoch: int | None = None) -> list[Row]:
-        """Give the rows, of all epochs in order or of one, as `DataFrame.collect()` would."""
+        """Return the rows, of all epochs in order or of one, as `DataFrame.collect()` would."""
         rows: list[Row] = []
         for kept in self._select(epoch):
             rows += ArrowTableToRowsConversion.convert(kept.table, kept.schema)
         return rows
 
     def table(self, epoch: int | None = None) -> pa.Table:
-        """Give the rows, of all epochs in order or of one, as Arrow; columns an epoch lacks are null."""
+        """Return the rows, of all epochs in order or of one, as Arrow; columns an epoch lacks are null."""
         tables = [kept.table for kept in self._select(epoch)]
         return pa.concat_tables(tables, promote_options="permissive") if tables else pa.table({})
 

@@ -167,7 +167,7 @@ class Postgres(SpooledSink):
 
     @contextmanager
     def _transaction(self, problem: str) -> Iterator[Connection[Any]]:
-        """Give a connection whose transaction commits at the end, and rolls back on any error."""
+        """Return a connection whose transaction commits at the end, and rolls back on any error."""
         psycopg = _psycopg()
         secrets = {key: secret.value for key, secret in self._secrets.items() if secret}
         try:
@@ -332,7 +332,7 @@ def _line(error: BaseException) -> str:
 
 
 def _hidden(error: BaseException, conninfo: str) -> str:
-    """Give an error's text, but not if it repeats the string, which may hold a password."""
+    """Return an error's text, but not if it repeats the string, which may hold a password."""
     text = _line(error)
     return "it is not of a form that libpq knows" if any(word in text for word in conninfo.split()) else text
 

@@ -47,7 +47,7 @@ _AS_TEXT = (
 
 
 def postgres_type(kind: T.DataType) -> str:
-    """Give the PostgreSQL type for a Spark type: by name for atoms and arrays of them, else jsonb."""
+    """Return the PostgreSQL type for a Spark type: by name for atoms and arrays of them, else jsonb."""
     kind = _plain(kind)
     if isinstance(kind, T.DecimalType):
         return f"numeric({kind.precision},{kind.scale})"
@@ -58,7 +58,7 @@ def postgres_type(kind: T.DataType) -> str:
 
 
 def staged_column(field: T.StructField, complaint: str, *, is_key: bool) -> Column:
-    """Give the column as it is to be staged; a value that PostgreSQL cannot store raises `complaint`."""
+    """Return the column as it is to be staged; a value that PostgreSQL cannot store raises `complaint`."""
     column = F.col(_quoted(field.name))
     target = postgres_type(field.dataType)
     staged = _staged(column, field.dataType, target)

@@ -70,7 +70,7 @@ def refuse_lost(staged: Staged) -> None:
 
 
 def schema(staged: Staged) -> T.StructType:
-    """Give the rows' Spark schema, as kept in the files."""
+    """Return the rows' Spark schema, as kept in the files."""
     text = _metadata(staged.location, staged.files[0]).metadata[_SPARK_SCHEMA]
     return T.StructType.fromJson(json.loads(text))
 
@@ -87,7 +87,7 @@ def read(staged: Staged) -> pa.RecordBatchReader:
 
 
 def arrow_schema(spark_schema: T.StructType, sink: str) -> pa.Schema:
-    """Give the Arrow form of a Spark schema; all may be null, so that one epoch's plan binds no other."""
+    """Return the Arrow form of a Spark schema; all may be null, so that one epoch's plan binds no other."""
     fields = []
     for field in spark_schema:
         try:

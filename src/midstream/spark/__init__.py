@@ -1,4 +1,4 @@
-"""What must be known of Spark itself: sessions, Java, exceptions, executors, types.
+"""Spark itself: sessions, Java, exceptions, executors, types.
 
 Everything above may import it; it knows nothing of plans, state or jobs.
 """

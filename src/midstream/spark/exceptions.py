@@ -1,4 +1,4 @@
-"""What an exception out of Spark means: the user's error under many lines of text, or one worth another try."""
+"""Exceptions out of Spark: the user's error under many lines of text, or one worth another try."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a task runs: the executor whose cache it uses."""
+"""The executor that a task runs on: tasks of one share a cache."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ QUICK_LOGS: dict[str, Any] = {FILE_MANAGER: PLAIN_FILES, FILES_KEPT: "0ms"}
 
 
 def s3_settings() -> dict[str, Any]:
-    """Give what a session must be told, besides credentials, so that Spark reaches S3 where `pyarrow` does.
+    """Return what a session must be told, besides credentials, so that Spark reaches S3 where `pyarrow` does.
 
     That is the connector, `hadoop-aws` in the version of the Hadoop that PySpark has, which Spark gets from Maven
     Central (with a library of Amazon's, of 690 MB) unless a cluster has it; and the store that `AWS_ENDPOINT_URL` and
@@ -52,7 +52,7 @@ def s3_settings() -> dict[str, Any]:
 
 
 def _hadoop_version() -> str:
-    """Give the version of Hadoop that PySpark has: connectors of another one do not fit."""
+    """Return the version of Hadoop that PySpark has: connectors of another one do not fit."""
     import pyspark
 
     home = os.environ.get("SPARK_HOME") or os.path.dirname(pyspark.__file__)

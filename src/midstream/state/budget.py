@@ -1,4 +1,4 @@
-"""What a task may spend in an epoch on copying state: bytes and seconds, whichever comes to an end first.
+"""The budget of a task for copying state in an epoch: bytes and seconds, whichever comes to an end first.
 
 Bytes bound what a fast store can fill a disk with, seconds what a slow one adds to the latency of the epoch.
 """

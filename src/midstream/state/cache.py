@@ -166,7 +166,7 @@ class Cache:
         return version is not None and self.history.since(group, version) is not None
 
     def drop(self, group: int) -> None:
-        """Give up the copy of a group."""
+        """Drop the copy of a group."""
         pointer = self._pointer(group)
         if os.path.islink(pointer):
             name = os.readlink(pointer)

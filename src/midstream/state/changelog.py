@@ -48,7 +48,7 @@ class LogWriter:
         self._batches.append((group, pa.array(keys, pa.binary()), pa.array(values, pa.binary())))
 
     def digests(self, groups: Iterable[int], *, values: bool) -> dict[int, int]:
-        """Give a checksum of what was logged for each of some groups; without `values`, of the keys alone."""
+        """Return a checksum of what was logged for each of some groups; without `values`, of the keys alone."""
         found = {group: Hasher() for group in groups}
         for group, *arrays in self._batches:
             if group in found:
@@ -57,7 +57,7 @@ class LogWriter:
         return {group: digest(hasher) for group, hasher in found.items()}
 
     def take(self) -> dict[int, dict[bytes, bytes | None]]:
-        """Give out all that was added, group by group, and begin anew."""
+        """Return all that was added, group by group, and begin anew."""
         taken = {
             group: dict(zip(keys.to_pylist(), values.to_pylist(), strict=True)) for group, keys, values in self._batches
         }
@@ -115,7 +115,7 @@ class Log:
         self._at = {group: (end - count, end) for (group, count), end in zip(report.groups, ends, strict=True)}
 
     def changes(self, group: int) -> Records | Rows | None:
-        """Give what the log changed in a group."""
+        """Return what the log changed in a group."""
         at = self._at.get(group)
         return None if at is None else self._rows.part(*at)
 
@@ -132,11 +132,11 @@ class Records:
         return Records(self._records[start * size : stop * size], self._widths)
 
     def puts(self) -> Iterable[tuple[bytes, bytes]]:
-        """Give key and value of every put."""
+        """Return key and value of every put."""
         return struct.iter_unpack("{}s{}s".format(*self._widths), self._records)
 
     def deletes(self) -> Iterable[bytes]:
-        """Give no key."""
+        """Return no key."""
         return ()
 
 
@@ -151,17 +151,17 @@ class Rows:
         return Rows(self._keys.slice(start, stop - start), self._values.slice(start, stop - start))
 
     def puts(self) -> Iterable[tuple[bytes, bytes]]:
-        """Give key and value of every put."""
+        """Return key and value of every put."""
         pairs = zip(self._keys.to_pylist(), self._values.to_pylist(), strict=True)
         return pairs if not self._values.null_count else ((key, value) for key, value in pairs if value is not None)
 
     def deletes(self) -> Iterable[bytes]:
-        """Give the key of every deletion."""
+        """Return the key of every deletion."""
         return self._keys.filter(self._values.is_null()).to_pylist() if self._values.null_count else ()
 
 
 def changes_of(keys: pa.Array, values: pa.Array) -> Records | Rows:
-    """Give two columns of a change log as `Changes` for a store."""
+    """Return two columns of a change log as `Changes` for a store."""
     widths = _width(keys), _width(values)
     if not all(widths):
         return Rows(keys, values)
@@ -178,11 +178,11 @@ class Latest:
             self._entries.update(dict.fromkeys(each.deletes()))
 
     def puts(self) -> Iterable[tuple[bytes, bytes]]:
-        """Give key and value of every put."""
+        """Return key and value of every put."""
         return ((key, value) for key, value in self._entries.items() if value is not None)
 
     def deletes(self) -> Iterable[bytes]:
-        """Give the key of every deletion."""
+        """Return the key of every deletion."""
         return (key for key, value in self._entries.items() if value is None)
 
 

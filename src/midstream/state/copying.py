@@ -1,4 +1,4 @@
-"""What a slot copies of its state beside its work: in the order given, within its budget."""
+"""Copying of state beside the work of a slot: in the order given, within its budget."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _random = SystemRandom()  # what a user's code makes of `random` stays as it is
 
 
 def complete(cache: Cache, groups: Iterable[int]) -> int:
-    """Copy groups that are not here, or only read in place, until the budget is spent; gives how many are left."""
+    """Copy groups that are not here, or only read in place, until the budget is spent; return how many are left."""
     left = 0
     for group in groups:
         if cache.head.changed[group] is not None and not cache.is_whole(group):
@@ -28,7 +28,7 @@ def complete(cache: Cache, groups: Iterable[int]) -> int:
 
 
 def fetch(cache: Cache, groups: Iterable[int]) -> list[int]:
-    """Bring groups until the budget is spent; gives those that are here.
+    """Bring groups until the budget is spent; return those that are here.
 
     One that is here already costs nothing of it: it only follows along.
     """

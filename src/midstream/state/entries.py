@@ -1,4 +1,4 @@
-"""Where the state of a key lies in the store of its group: entries, and the forms that a declaration of state has had.
+"""Entries of a store: where the state of a key lies, and the forms that a declaration of state has had.
 
 Entries of a group, by their first byte (all keys are binary, see `keys`):
 

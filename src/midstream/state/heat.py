@@ -1,4 +1,4 @@
-"""How busy groups are: the rows of the epoch at hand, then what the epochs before it had, each counting less. Pure."""
+"""The heat of groups: the rows of the epoch at hand, then those of the epochs before it, each counting less. Pure."""
 
 from __future__ import annotations
 

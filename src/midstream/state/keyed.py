@@ -137,7 +137,7 @@ class GroupState:
         )
 
     def plain(self, field: StateField) -> Any:
-        """Give the state of a field as plain Python: a value, a list or a dictionary."""
+        """Return the state of a field as plain Python: a value, a list or a dictionary."""
         found = self.read(field.name)
         if field.kind == "value":
             return found
@@ -146,7 +146,7 @@ class GroupState:
     # --- what declared attributes call ---
 
     def read(self, name: str) -> Any:
-        """Give a value, or the view of a list or map."""
+        """Return a value, or the view of a list or map."""
         plain = self.form.plain.get(name)
         if plain is not None:
             item = self._record[plain[0]]
@@ -233,7 +233,7 @@ class GroupState:
             below = next(stored, None)
 
     def expiry(self, at: int, entry: bytes) -> int:
-        """Give the moment when something written now expires, and note to look then."""
+        """Return the moment when something written now expires, and note to look then."""
         ttl = self.form.fields[at].ttl
         if not ttl:
             return 0
@@ -304,7 +304,7 @@ class GroupState:
         self._put_record(entry, record)
 
     def next_deadlines(self) -> tuple[int | None, int | None]:
-        """Give the next event-time and processing-time deadline of the group."""
+        """Return the next event-time and processing-time deadline of the group."""
         event = self._first(EVENT)
         clock = [d for d in (self._first(PROCESSING), self._first(EXPIRY)) if d is not None]
         return event, min(clock, default=None)

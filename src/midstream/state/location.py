@@ -1,4 +1,4 @@
-"""Where the cache of a host, or of an executor, lies: apart for each, and for each boot of the machine."""
+"""The location of a cache: apart for each host or executor, and for each boot of the machine."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class SharedState:
         self._marked: frozenset[str] = frozenset()  # what was touched before the mark
 
     def read(self, name: str) -> Any:
-        """Give a value, or a list or map."""
+        """Return a value, or a list or map."""
         if self._forms.fields[name].scope == BROADCAST and not self.receiving:
             if name not in self._copies:
                 self._copies[name] = self._copy(name)
@@ -88,7 +88,7 @@ class SharedState:
             state.take_back()
 
     def changes(self) -> dict[bytes, bytes | None]:
-        """Give the entries that have changed."""
+        """Return the entries that have changed."""
         found: dict[bytes, bytes | None] = {}
         for state in self._states.values():
             state.release()
@@ -127,7 +127,7 @@ class PortableShared:
         self._named = {f"{field.scope}-{name}": field for name, field in forms.fields.items()}
 
     def schemas(self) -> dict[str, pa.Schema]:
-        """Give the tables with their schemas."""
+        """Return the tables with their schemas."""
         return {table: self._schema(field) for table, field in self._named.items()}
 
     def dump(self, reader: Reader, group: int) -> dict[str, pa.Table]:

@@ -20,7 +20,7 @@ _LAST = (datetime.max.replace(tzinfo=timezone.utc) - EPOCH) // _MICRO
 
 
 def micros_of(moment: datetime) -> int:
-    """Give microseconds since 1970; a moment without a zone is taken as UTC."""
+    """Return microseconds since 1970; a moment without a zone is taken as UTC."""
     return ((moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)) - EPOCH) // _MICRO
 
 

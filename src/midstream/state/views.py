@@ -1,4 +1,4 @@
-"""What a `KeyedFunction` sees of a list or map of the key at hand: its entries, each stored on its own."""
+"""Views of a list or map of the key at hand, as a `KeyedFunction` sees them: entries, each stored on its own."""
 
 from __future__ import annotations
 

@@ -58,11 +58,11 @@ class Batches:
     values: tuple[Sequence[tuple[Any, ...]] | Crash | TaskFailure, ...]
 
     def lists(self) -> list[Sequence[tuple[Any, ...]]]:
-        """Give the lists of rows alone."""
+        """Return the lists of rows alone."""
         return [value for value in self.values if not isinstance(value, (Crash, TaskFailure))]
 
     def faults(self) -> dict[int, list[Crash | TaskFailure]]:
-        """Give the faults by epoch."""
+        """Return the faults by epoch."""
         found: dict[int, list[Crash | TaskFailure]] = {}
         epoch = 0
         for value in self.values:
@@ -101,7 +101,7 @@ class ManualClock:
         self._now += micros(by)
 
     def __call__(self) -> int:
-        """Give the time to an epoch."""
+        """Return the time for an epoch."""
         now = self._now
         self._now += self._step
         return now
@@ -118,15 +118,15 @@ class Result:
     state: dict[str, dict[str, list[Row]]] = field(default_factory=dict)  # operator -> table -> rows, if asked for
 
     def rows(self, sink: str) -> list[Row]:
-        """Give all rows of a memory sink, epoch by epoch."""
+        """Return all rows of a memory sink, epoch by epoch."""
         return [row for _, rows in sorted(self.outputs[sink].items()) for row in rows]
 
     def epochs(self) -> list[Progress]:
-        """Give the report of every epoch that was run."""
+        """Return the report of every epoch that was run."""
         return [event for event in self.events if isinstance(event, Progress)]
 
     def reruns(self) -> list[Rerun]:
-        """Give the epochs that had to be run again."""
+        """Return the epochs that had to be run again."""
         return [event for event in self.events if isinstance(event, Rerun)]
 
 

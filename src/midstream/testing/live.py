@@ -53,7 +53,7 @@ class Live:
         self.job = self._start()
 
     def feed(self, id: str, rows: Sequence[tuple[Any, ...]]) -> int:
-        """Give rows to a source, wait until they are committed, and say in which epoch that was."""
+        """Feed rows to a source, wait until they are committed, and say in which epoch that was."""
         self._fed[id].append(rows)
         self._source(id)
         wanted = len(self._fed[id]) - 1

@@ -63,7 +63,7 @@ class Cluster:
         return [*masters, *(self._workers[number].pid for number in self.workers)]
 
     def session(self, **settings: str) -> SparkSession:
-        """Give a session on the cluster, made on the first call; a setting's dots are written as two underscores."""
+        """Return a session on the cluster, made on the first call; a setting's dots are written as two underscores."""
         from pyspark.sql import SparkSession
 
         if self._session is None:
@@ -89,7 +89,7 @@ class Cluster:
         return self._session
 
     def add_worker(self) -> int:
-        """Start one more worker and wait until the master knows it; gives its number."""
+        """Start one more worker and wait until the master knows it; return its number."""
         number, self._started = self._started, self._started + 1
         place = os.path.join(self.directory, f"worker-{number}")
         os.makedirs(place)

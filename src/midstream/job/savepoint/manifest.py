@@ -1,4 +1,4 @@
-"""What a savepoint is of: its manifest, and the form of its tables."""
+"""The manifest of a savepoint, and the form of its tables."""
 
 from __future__ import annotations
 

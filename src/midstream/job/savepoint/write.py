@@ -94,7 +94,7 @@ def write_savepoint(engine: Engine, target: Storage) -> str:
 def _dump(
     engine: Engine, form: PortableForm, commit: Commit, state: OperatorState, target: Storage
 ) -> dict[str, SavedFile]:
-    """Write the tables of an operator; gives its files."""
+    """Write the tables of an operator; return its files."""
     head = Head(
         job=engine.job,
         operator=form.operator,
@@ -157,7 +157,7 @@ class DumpTask:
 
 
 def copy_offsets(source: Storage, target: Storage, epoch: int) -> dict[str, SavedFile]:
-    """Copy what Spark needs to go on after an epoch: its offsets, and what file sources have seen; gives the files."""
+    """Copy what Spark needs to go on after an epoch: its offsets, and what file sources have seen; return the files."""
     base, copied = layout.SPARK, dict[str, SavedFile]()
 
     def put(name: str, content: bytes) -> None:

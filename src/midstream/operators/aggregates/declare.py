@@ -91,7 +91,7 @@ class Aggregator:
     result_type: str = "double"
 
     def zero(self) -> Any:
-        """Give the state of a key without values."""
+        """Return the state of a key without values."""
         raise NotImplementedError
 
     def add(self, state: Any, values: list[Any]) -> Any:

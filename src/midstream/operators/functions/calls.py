@@ -140,7 +140,7 @@ class Output:
             self._rows.extend(produced)
 
     def batches(self) -> list[pa.RecordBatch]:
-        """Give all that was taken; refuses what does not fit."""
+        """Return all that was taken; refuses what does not fit."""
         return [self._batch(self._rows[at : at + _CHUNK]) for at in range(0, len(self._rows), _CHUNK)]
 
     def _batch(self, rows: list[tuple[Any, ...]]) -> pa.RecordBatch:

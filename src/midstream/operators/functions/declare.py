@@ -25,7 +25,7 @@ class KeyState(Protocol):
     """What a declared attribute needs from the engine: the state of the key at hand."""
 
     def read(self, name: str) -> Any:
-        """Give a value, a list or a map."""
+        """Return a value, a list or a map."""
         ...
 
     def write(self, name: str, value: Any) -> None:
@@ -177,7 +177,7 @@ class Context:
         return self._time_at is not None
 
     def event_time(self, row: Any) -> datetime | None:
-        """Give the event time of a row, `None` if it has none."""
+        """Return the event time of a row, `None` if it has none."""
         return None if self._time_at is None else row[self._time_at]
 
     def set_event_timer(self, at: datetime) -> None:
@@ -236,7 +236,7 @@ class KeyedFunction:
         raise NotImplementedError(f"{type(self).__name__} has no on_broadcast(rows, ctx) method")
 
     def bound_shared(self, name: str) -> KeyState:
-        """Give the state of the group at hand; only the engine binds it."""
+        """Return the state of the group at hand; only the engine binds it."""
         if self._shared is None:
             raise StateError(
                 f"{type(self).__name__}.{name} was read outside process(), on_timer() and on_broadcast(): state exists "
@@ -245,7 +245,7 @@ class KeyedFunction:
         return self._shared
 
     def bound_state(self, name: str) -> KeyState:
-        """Give the state of the key at hand; only the engine binds it."""
+        """Return the state of the key at hand; only the engine binds it."""
         if self._state is None:
             raise StateError(
                 f"{type(self).__name__}.{name} was read outside process() or on_timer(): "

@@ -38,7 +38,7 @@ class Deduplicate(KeyedFunction):
         return timedelta(microseconds=self.within)
 
     def process(self, key: Any, rows: list[Any], ctx: Context) -> Iterable[tuple[Any, ...]]:
-        """Give out the rows that are the first of their span."""
+        """Emit the rows that are the first of their span."""
         passed, span, known = list(self.passed or ()), self.span, len(self.passed or ())
         for row in rows:
             at = ctx.event_time(row) if ctx.has_event_time else ctx.now

@@ -186,7 +186,7 @@ class FunctionTask(SlotTask):
 
 
 def in_order(rows: pa.RecordBatch, order_by: tuple[str, ...]) -> npt.NDArray[np.intp]:
-    """Give the numbers of rows in the order in which they count: by some columns or event time, then by a hash."""
+    """Return the numbers of rows in the order in which they count: by some columns or event time, then by a hash."""
     if order_by:
         table = pa.Table.from_batches([rows])
         keys = [(name, "ascending") for name in (*order_by, TIE)]

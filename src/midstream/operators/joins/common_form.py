@@ -20,7 +20,7 @@ OWN = ("_time", "_left", "_right")  # columns of the common form, besides the ke
 
 @dataclass(frozen=True)
 class SideForm:
-    """Gives the rows of one side the common form: the function of a transform.
+    """Brings the rows of one side into the common form: the function of a transform.
 
     Its attributes are plain, so that a plan sees what has changed.
     """

@@ -1,4 +1,4 @@
-"""What a slot keeps of the two sides of a join, for the keys at hand: read into columns, changed entry by entry.
+"""Rows that a slot keeps of the two sides of a join, for the keys at hand: read into columns, changed entry by entry.
 
 There are two lists per key, as a keyed function has them: an entry per row, and a record that says how many there were.
 A row that goes leaves a hole; a list is put together again when it is read whole and most of it is holes.
@@ -124,7 +124,7 @@ class Kept:
         self.states[group] = state
 
     def _without_forgotten(self, state: GroupState, due: list[bytes]) -> list[bytes]:
-        """Drop all rows of keys without reading them, where the watermark has passed them all; gives the other keys."""
+        """Drop all rows of keys without reading them, where the watermark has passed them all; return the other keys."""
         entries = [self._form.record(key) for key in due]
         records = [_unpack(stored) if (stored := state.get(entry)) else None for entry in entries]
         latest = np.array([_LAST if record is None else record[self._latest] for record in records], np.int64)

@@ -1,4 +1,4 @@
-"""What a join declares: which rows match, how long a row is kept, and in what form. `join_task` does the work.
+"""The rules of a join: which rows match, how long a row is kept, and in what form. `joins/task.py` does the work.
 
 Rows of both sides come in one form, see `join_form`.
 """

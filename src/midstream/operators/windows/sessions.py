@@ -142,7 +142,7 @@ class SessionTask(AggregateTask):
     def _merged_with_stored(
         self, work: Work, merger: Merger, keys: Rows, runs: _Sessions, edits: Edits
     ) -> tuple[_Sessions, npt.NDArray[np.bool_]]:
-        """Merge runs with the stored sessions that they overlap; gives the sessions that have changed, and late runs.
+        """Merge runs with the stored sessions that they overlap; return the sessions that have changed, and late runs.
 
         A run is late, with all its rows, if it overlaps none and would be forgotten itself.
         """
@@ -208,7 +208,7 @@ class SessionTask(AggregateTask):
     def _looked_at(
         self, work: Work, merger: Merger, due: frozenset[int], changed: _Sessions, edits: Edits
     ) -> _Sessions:
-        """Go through the timers that are due, set them anew, and drop what is forgotten; gives what closes."""
+        """Go through the timers that are due, set them anew, and drop what is forgotten; return what closes."""
         found: list[tuple[int, int, bytes, bytes]] = []
         for group in sorted(due):
             with work.cache.view(group).reader() as reader:
@@ -318,7 +318,7 @@ class _Sessions:
         )
 
     def overlapping(self) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-        """Find those of a key that overlap; gives them all in the order of keys and time, and where each set begins.
+        """Find those of a key that overlap; return them all in the order of keys and time, and where each set begins.
 
         One that begins where another ends does not overlap it.
         """

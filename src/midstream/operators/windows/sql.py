@@ -1,4 +1,4 @@
-"""Where in time rows belong, as SQL: their panes and windows, and which rows no window takes, and why."""
+"""SQL of windows: the panes and windows that rows belong to, and which rows no window takes, and why."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ class WindowTask(AggregateTask):
         return self.epoch.before if self.epoch.before is not None else LONG_AGO
 
     def _closed(self, merger: Merger, codec: KeyCodec, stored: Panes, panes: Panes) -> Iterator[pa.RecordBatch]:
-        """Give out windows that close in this epoch: its own rows are too late for them, but for the lateness."""
+        """Emit windows that close in this epoch: its own rows are too late for them, but for the lateness."""
         if self.updates:
             return
         final = self._taken_after
@@ -145,7 +145,7 @@ class WindowTask(AggregateTask):
     def _closed_early(
         self, merger: Merger, codec: KeyCodec, panes: Panes, ended: set[bytes]
     ) -> Iterator[pa.RecordBatch]:
-        """Give out windows over some panes that the watermark has not reached."""
+        """Emit windows over some panes that the watermark has not reached."""
         for regime in () if self.updates else self.regimes:
             ends = _ends(regime, pane_starts(list(ended)), self._now, _EVER)
             yield from self._put_together(regime, merger, codec, panes, ends, ended)

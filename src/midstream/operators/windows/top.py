@@ -64,7 +64,7 @@ class Top(KeyedFunction):
         return leading if is_over else ()
 
     def on_timer(self, key: Any, timer: Timer, ctx: Context) -> Iterable[tuple[Any, ...]]:
-        """Give it out."""
+        """Emit it."""
         kept = self.bound_state("best").read("best")
         found = [tuple(row.values()) for row in kept]
         kept.clear()

@@ -57,7 +57,7 @@ NAMES = tuple(_KNOWN)
 
 
 def named(strategy: str | Strategy) -> Strategy:
-    """Give the strategy of a name.
+    """Return the strategy of a name.
 
     >>> named("live")
     Live()

@@ -1,4 +1,4 @@
-"""How groups get from one executor to another: the contract. A strategy only says what happens next, epoch by epoch."""
+"""The contract of strategies. A strategy only says what happens next, epoch by epoch, to groups that move."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def ddl(columns: Iterable[Column]) -> str:
 
 
 def arrow_schema(columns: Iterable[Column]) -> pa.Schema:
-    """Give the Arrow schema; every column may be null."""
+    """Return the Arrow schema; every column may be null."""
     return pa.schema([(column.name, column.arrow) for column in columns])
 
 

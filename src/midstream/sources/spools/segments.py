@@ -173,7 +173,7 @@ def read(directory: str, start: int, end: int) -> Iterator[pa.RecordBatch]:
 
 
 def noted(progress: Mapping[str, int]) -> dict[bytes, bytes]:
-    """Give the metadata of a segment's schema: the producers' next sequence numbers after it."""
+    """Return the metadata of a segment's schema: the producers' next sequence numbers after it."""
     return {_NOTES: seal(progress)}
 
 
@@ -195,7 +195,7 @@ def sync_directory(directory: str) -> None:
 
 
 def local_directory(directory: str | os.PathLike[str]) -> str:
-    """Give the absolute path of a spool; a URI is refused."""
+    """Return the absolute path of a spool; a URI is refused."""
     storage = Storage.at(directory)
     if not storage.is_local:
         raise PlanError(f"a spool must be in a directory that can be synced, not at {storage.root}; give a local path")
@@ -203,7 +203,7 @@ def local_directory(directory: str | os.PathLike[str]) -> str:
 
 
 def _rows(directory: str, segment: Segment, start: int, end: int) -> Iterator[pa.RecordBatch]:
-    """Give rows of a segment, counted from its first."""
+    """Return rows of a segment, counted from its first."""
     state = os.stat(os.path.join(directory, segment.name))
     _verify(directory, segment, state.st_ino, state.st_mtime_ns)
     file = pa.ipc.open_file(_content(directory, segment))

@@ -27,11 +27,11 @@ class Changes(Protocol):
     """What a committed epoch changed in a group; may be read several times."""
 
     def puts(self) -> Iterable[tuple[bytes, bytes]]:
-        """Give key and value of every put."""
+        """Return key and value of every put."""
         ...
 
     def deletes(self) -> Iterable[bytes]:
-        """Give the key of every deletion."""
+        """Return the key of every deletion."""
         ...
 
 

@@ -60,7 +60,7 @@ def _open_here() -> OrderedDict[str, _File]:
 
 
 def environment_of(path: str, opened: Callable[[str], lmdb.Environment]) -> lmdb.Environment:
-    """Give the environment of a file, opened if this process has not got it open."""
+    """Return the environment of a file, opened if this process has not got it open."""
     here = _open_here()
     if path not in here:
         with _making_room:
@@ -118,7 +118,7 @@ def close_environment(path: str) -> None:
 
 @contextmanager
 def _size_of(path: str, mode: str = "rb") -> Iterator[int]:
-    """Give the size of a file; no other process maps it meanwhile."""
+    """Return the size of a file; no other process maps it meanwhile."""
     with open(path, mode) as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield os.fstat(file.fileno()).st_size

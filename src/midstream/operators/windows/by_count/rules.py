@@ -158,7 +158,7 @@ class Key:
 
 @dataclass(frozen=True)
 class Marked:
-    """Gives rows what they lack: whether they end the windows of their key, and a key."""
+    """Adds to rows what they lack: whether they end the windows of their key, and a key."""
 
     punctuation: str
     as_one: bool
