@@ -124,7 +124,7 @@ class Kept:
         self.states[group] = state
 
     def _without_forgotten(self, state: GroupState, due: list[bytes]) -> list[bytes]:
-        """Drop all rows of keys without reading them, where the watermark has passed them all; return the other keys."""
+        """Drop all rows of keys without reading them, where the watermark has passed them all; return the rest."""
         entries = [self._form.record(key) for key in due]
         records = [_unpack(stored) if (stored := state.get(entry)) else None for entry in entries]
         latest = np.array([_LAST if record is None else record[self._latest] for record in records], np.int64)
