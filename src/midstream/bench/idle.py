@@ -31,9 +31,11 @@ from midstream.bench.usage import Usage, used
 from midstream.bench.workbench import SETTINGS, pause, set_log_level
 from midstream.errors import JobError
 from midstream.events import After, Event, Step
+from midstream.operators.aggregates.kind import accumulators
 from midstream.operators.aggregates.task import AggregateTask
-from midstream.operators.resolve import Resolved, resolve
-from midstream.operators.shuffle import KeyedRun, accumulators, placement
+from midstream.operators.resolve import resolve
+from midstream.operators.resolved import Resolved
+from midstream.operators.shuffle import KeyedRun, Sent, placement
 from midstream.operators.task import (
     GROUP,
     SLOT,
@@ -228,7 +230,7 @@ def _sums(batch: DataFrame, resolved: Resolved, epoch: int) -> DataFrame:
     head = Head("", "sums", "", "", -1, (None,) * DEFAULT_GROUPS)
     run = KeyedRun(head, Epoch(epoch, 0, "", None), routing, combine=False, markers=False)
     columns = accumulators(keyed.compiled, combine=False)
-    query = placement(_VIEW, operator, keyed, run, columns, "", combine=False, markers=False)
+    query = placement(Sent(_VIEW, columns, with_keys=True), operator, keyed, run, markers=False)
     task = _InMemoryTask(
         "sums", head, run.epoch, "", "", bytes(keyed.output.serialize()), tuple(keyed.keys.names), routing,
         keyed.compiled, combined=False,

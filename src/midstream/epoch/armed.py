@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from midstream.checkpoint.records import Cut, Intent
 from midstream.errors import MidstreamError
-from midstream.operators.resolve import Resolved
+from midstream.operators.resolved import Resolved
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

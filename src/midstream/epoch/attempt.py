@@ -18,9 +18,12 @@ from midstream.checkpoint.storage import Storage
 from midstream.epoch.dataflow import SEEN, Dataflow
 from midstream.errors import CheckpointError, MidstreamError
 from midstream.events import Event
-from midstream.operators.resolve import Resolved
+from midstream.operators.kind import EVENT_TIME, FAILED_ROWS, LATE
+from midstream.operators.resolved import Resolved
 from midstream.operators.shuffle import KeyedRun
+from midstream.operators.stateless.errors import failures
 from midstream.operators.watermarks import observed
+from midstream.operators.windows.spread import count_late
 from midstream.plan import code
 from midstream.plan import plan as p
 from midstream.sinks.contract import Sink, Staging
@@ -155,7 +158,7 @@ class Attempt:
     def _event_times(self, flow: Dataflow) -> dict[str, int]:
         """The greatest event time that each watermark operator has seen."""
         times: dict[str, int] = {}
-        for id, observation in flow.observations.items():
+        for id, observation in flow.observed(EVENT_TIME).items():
             seen = _observed(observation)
             if seen is _PRUNED:
                 self._ran_again = True
@@ -170,20 +173,20 @@ class Attempt:
     def _late(self, flow: Dataflow) -> dict[str, int]:
         """How many rows the windows of keyed functions did not take."""
         counts: dict[str, int] = {}
-        for id, observation in flow.late.items():
+        for id, observation in flow.observed(LATE).items():
             windows, seen = self.resolved.plan[id], _observed(observation)
             assert isinstance(windows, p.Spread)
             self._ran_again |= seen is _PRUNED
-            counts[windows.of] = flow.count_late(windows) if seen is _PRUNED else seen
+            counts[windows.of] = count_late(windows, flow) if seen is _PRUNED else seen
         return counts
 
     def _errors(self, flow: Dataflow) -> dict[str, int]:
         """How many rows each `map_arrow` has put aside."""
         counts: dict[str, int] = {}
-        for id, observation in flow.failed.items():
+        for id, observation in flow.observed(FAILED_ROWS).items():
             seen = _observed(observation)
             self._ran_again |= seen is _PRUNED
-            counts[id] = flow.failures(id).count() if seen is _PRUNED else seen
+            counts[id] = failures(id, flow).count() if seen is _PRUNED else seen
         return counts
 
     def _refuse_hopeless(
@@ -198,7 +201,7 @@ class Attempt:
             operator = self.resolved.plan[id]
             if isinstance(operator, p.MapArrow) and flow.frame(operator.inputs[0]).count() > failed:
                 continue
-            first = flow.failures(id).select("reason", "traceback").first()
+            first = failures(id, flow).select("reason", "traceback").first()
             assert first is not None
             raise UserCodeError(
                 f"the job's own code failed: {first.reason} (operator {id!r}, which put all that it got aside, "

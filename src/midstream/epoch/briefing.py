@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 
 from midstream.checkpoint.records import Commit, Intent, OperatorState
 from midstream.epoch.settings import Settings
-from midstream.operators.resolve import Resolved
+from midstream.operators.kinds import keyed_kind_of
+from midstream.operators.resolved import Resolved
 from midstream.operators.shuffle import KeyedRun
 from midstream.operators.task import Epoch
 from midstream.operators.watermarks import regimes_of, watermark_of
 from midstream.placement.assignment import Serving
-from midstream.plan import plan as p
 from midstream.plan.windows import END_OF_TIME
 from midstream.state.history import Head, logs_of
 
@@ -79,7 +79,7 @@ def keyed_run(
         if (event is not None and watermark is not None and event <= watermark)
         or (clock is not None and clock <= intent.clock)
     )
-    if last is not None and last.version != intent.version and isinstance(resolved.plan[id], p.Window):
+    if last is not None and last.version != intent.version and keyed_kind_of(resolved.plan[id]).closes_by_plan:
         due |= {
             group for group, changed in enumerate(state.changed) if changed is not None
         }  # it may close otherwise now

@@ -19,7 +19,7 @@ from midstream.checkpoint.records import (
 )
 from midstream.epoch.attempt import Outcome
 from midstream.epoch.publication import delivered, targets_of
-from midstream.operators.resolve import Keyed, Resolved
+from midstream.operators.resolved import Keyed, Resolved
 from midstream.operators.watermarks import regimes_of
 from midstream.plan import plan as p
 from midstream.plan.window_regimes import without_past

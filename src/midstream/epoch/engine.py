@@ -53,12 +53,9 @@ from midstream.events import (
     Progress,
     Step,
 )
-from midstream.operators.resolve import (
-    Resolved,
-    check_layout,
-    parse_schema,
-    resolve,
-)
+from midstream.operators.resolve import resolve
+from midstream.operators.resolved import Resolved, check_layout
+from midstream.operators.schemas import parse_schema
 from midstream.operators.shuffle import KeyedRun
 from midstream.placement.assignment import Assignment
 from midstream.placement.seating import Seating

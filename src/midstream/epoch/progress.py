@@ -7,6 +7,7 @@ from collections.abc import Callable
 from midstream.checkpoint.records import Commit, Report
 from midstream.epoch.attempt import Outcome
 from midstream.events import Progress
+from midstream.operators.kinds import kind_of
 from midstream.plan import plan as p
 from midstream.state.values import moment_of
 
@@ -49,7 +50,7 @@ def progress_of(
         moving=moving,
         entries={id: sum(entries for entries, _ in found.values()) for id, found in sizes.items()},
         state_bytes={id: sum(size for _, size in found.values()) for id, found in sizes.items()},
-        late={id: n for id, n in total(lambda report: report.late).items() if isinstance(plan[id], p.Window)}
+        late={id: n for id, n in total(lambda report: report.late).items() if kind_of(plan[id]).counts_late}
         | outcome.late,
         errors={id: n for id, n in total(lambda report: report.errors).items() if p.gives_errors(plan[id])}
         | outcome.errors,

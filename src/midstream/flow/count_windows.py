@@ -14,7 +14,8 @@ from midstream.errors import PlanError
 from midstream.flow import builders
 from midstream.flow.builders import named
 from midstream.operators.aggregates.declare import FLOATS, INTEGERS, widest
-from midstream.operators.resolve import check_punctuation, worked_out
+from midstream.operators.resolve import worked_out
+from midstream.operators.schemas import check_punctuation
 from midstream.operators.windows.by_count.rules import (
     ALL,
     ENDS,

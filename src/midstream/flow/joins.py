@@ -29,7 +29,8 @@ from midstream.operators.joins.rules import (
     Join,
     UnboundedJoin,
 )
-from midstream.operators.resolve import arrow_schema, worked_out
+from midstream.operators.resolve import worked_out
+from midstream.operators.schemas import arrow_schema
 from midstream.plan.column_names import clash, repeated
 from midstream.plan.plan import AnyOperator, Plan, Union
 from midstream.plan.sql import quote

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from midstream.errors import PlanError
 from midstream.flow import builders
-from midstream.operators.resolve import check_punctuation, worked_out
+from midstream.operators.resolve import worked_out
+from midstream.operators.schemas import check_punctuation
 from midstream.operators.windows.top import Leading, Top
 from midstream.plan.column_names import clash, refuse_taken
 from midstream.plan.plan import AnyOperator, Plan, Spread

@@ -30,7 +30,8 @@ from midstream.flow.triggers import Trigger
 from midstream.job.job import Job
 from midstream.job.savepoint.restore import restore_savepoint
 from midstream.modifications.relocations import rebalance
-from midstream.operators.resolve import Resolved, resolve
+from midstream.operators.resolve import resolve
+from midstream.operators.resolved import Resolved
 from midstream.plan import code
 from midstream.plan import plan as p
 from midstream.plan.compatibility import (

@@ -16,7 +16,8 @@ from midstream.epoch.attempt import Attempt
 from midstream.epoch.deadline import Limit
 from midstream.events import ignore
 from midstream.modifications.phases import Tried
-from midstream.operators.resolve import Resolved, arrow_schema
+from midstream.operators.resolved import Resolved
+from midstream.operators.schemas import arrow_schema
 from midstream.operators.shuffle import KeyedRun
 from midstream.operators.task import Epoch
 from midstream.plan import plan as p

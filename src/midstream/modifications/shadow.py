@@ -27,7 +27,7 @@ from midstream.modifications import changes
 from midstream.modifications.changes import Change
 from midstream.modifications.rehearsal import Rehearsal
 from midstream.modifications.validation import validated
-from midstream.operators.resolve import Resolved
+from midstream.operators.resolved import Resolved
 from midstream.plan import code
 from midstream.plan import plan as p
 from midstream.sinks.contract import Sink, Staging, call

@@ -7,12 +7,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from midstream.errors import PlanError
-from midstream.operators.resolve import (
-    ResolutionError,
-    Resolved,
-    check_layout,
-    resolve,
-)
+from midstream.operators.resolve import resolve
+from midstream.operators.resolved import ResolutionError, Resolved, check_layout
 from midstream.plan import plan as p
 from midstream.plan.compatibility import (
     check_partitioning,

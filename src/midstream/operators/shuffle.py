@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from midstream.operators.aggregates.declare import START, Compiled
 from midstream.operators.functions.task import BROADCAST
-from midstream.operators.resolve import Keyed, hashed
+from midstream.operators.resolved import Keyed, hashed
 from midstream.operators.task import (
     GROUP,
     MARKER,
@@ -15,12 +14,10 @@ from midstream.operators.task import (
     Epoch,
 )
 from midstream.operators.watermarks import varying
-from midstream.operators.windows.task import PANE
 from midstream.plan import plan as p
 from midstream.plan.routing import Routing
 from midstream.plan.sql import quote
 from midstream.plan.window_regimes import Regime
-from midstream.plan.windows import Session
 from midstream.state.history import Head
 
 
@@ -38,17 +35,19 @@ class KeyedRun:
     regimes: tuple[Regime, ...] = ()  # of windows: which are of which shape; none: all of that of the plan
 
 
-def placement(
-    table: str,
-    operator: p.Process | p.Aggregate,
-    keyed: Keyed,
-    run: KeyedRun,
-    columns: dict[str, str],
-    told: str,
-    *,
-    combine: bool,
-    markers: bool,
-) -> str:
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What goes to the slots of a keyed operator."""
+
+    rows: str  # a table, or a query in parentheses
+    columns: dict[str, str]  # name -> SQL
+    combine: bool = False  # rows of a key are folded in the JVM: the columns are aggregates
+    with_keys: bool = False  # the key columns go along besides
+    moment: str = ""  # the column of `rows` that says where in time a row belongs, a key too
+    told: str = ""  # a query: the rows that every group gets
+
+
+def placement(sent: Sent, operator: p.Keyed, keyed: Keyed, run: KeyedRun, *, markers: bool) -> str:
     """The query that gives rows their group and slot, sends them to the task of their slot, and folds them there.
 
     `group = pmod(xxhash64(key), groups)`, `slot = routing[group]`, all in the JVM, and one shuffle. Folding comes
@@ -67,38 +66,25 @@ def placement(
         lists = (f"array({', '.join(str(routing.tokens[slot]) for slot in slots)})" for slots in twice)
         slot = f"explode(get(array({', '.join(lists)}), {GROUP}))"
     epoch = varying(run.epoch.epoch, f"hash({keys[0]})") if keys else f"{run.epoch.epoch}L"
-    located = f"select *, {group} as {GROUP}, {epoch} as _epoch from {table}"
-    selected = [f"{expression} as {quote(name)}" for name, expression in columns.items()]
-    if isinstance(operator, p.Aggregate):
-        selected = keys + selected
-    moment = [moment_column(operator)] if isinstance(operator, p.Window) else []
-    sent = [*(quote(field.name) for field in keyed.input), *moment, "_epoch"] if combine else selected
-    sent_names = sent if combine else [*(keys if isinstance(operator, p.Aggregate) else ()), *map(quote, columns)]
-    rows = f"select {', '.join([f'{slot} as {SLOT}', GROUP, *sent])} from ({located})"
-    if told:
-        rows += f" union all select {slot}, {GROUP}{', null' * (len(sent) - 1)}, {BROADCAST} from ({told})"
+    located = f"select *, {group} as {GROUP}, {epoch} as _epoch from {sent.rows}"
+    along = keys if sent.with_keys else []
+    selected = [*along, *(f"{expression} as {quote(name)}" for name, expression in sent.columns.items())]
+    moment = [sent.moment] if sent.moment else []
+    before = [*(quote(field.name) for field in keyed.input), *moment, "_epoch"] if sent.combine else selected
+    names = before if sent.combine else [*along, *map(quote, sent.columns)]
+    rows = f"select {', '.join([f'{slot} as {SLOT}', GROUP, *before])} from ({located})"
+    if sent.told:
+        rows += f" union all select {slot}, {GROUP}{', null' * (len(before) - 1)}, {BROADCAST} from ({sent.told})"
     if markers and not run.anchor:
         token = f"get(array({', '.join(map(str, routing.tokens))}), cast(id as int))"
-        rows += f" union all select {token}, {MARKER}{', null' * len(sent)} from range(0, {routing.slots}, 1, 1)"
+        rows += f" union all select {token}, {MARKER}{', null' * len(before)} from range(0, {routing.slots}, 1, 1)"
     placed = f"select /*+ REPARTITION({routing.slots}, {SLOT}) */ * from ({rows})"
     if run.anchor:
-        names = ", ".join(f"r.{name}" for name in sent_names)
+        shown = ", ".join(f"r.{name}" for name in names)
         placed = (
-            f"select /*+ SHUFFLE_HASH(r) */ a.{SLOT}, coalesce(r.{GROUP}, {MARKER}) as {GROUP}, {names} "
+            f"select /*+ SHUFFLE_HASH(r) */ a.{SLOT}, coalesce(r.{GROUP}, {MARKER}) as {GROUP}, {shown} "
             f"from {run.anchor} a left join ({placed}) r on a.{SLOT} = r.{SLOT}"
         )
-    if not combine:
+    if not sent.combine:
         return placed
     return f"select {', '.join([SLOT, GROUP, *selected])} from ({placed}) group by {', '.join([SLOT, GROUP, *keys])}"
-
-
-def moment_column(window: p.Window) -> str:
-    """The column that says where in time a row belongs."""
-    return START if isinstance(window.spec, Session) else PANE
-
-
-def accumulators(compiled: Compiled, combine: bool) -> dict[str, str]:
-    """What is sent of each row, or of each key where the JVM folds rows first: column name -> SQL."""
-    if combine:
-        return {"_rows": "count(1)"} | {a.name: a.combine for a in compiled.accumulators}
-    return {a.name: a.lift for a in compiled.accumulators if a.lift}

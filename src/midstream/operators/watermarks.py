@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from midstream.checkpoint.records import Commit, OperatorState
 from midstream.operators.aggregates.declare import event_time
-from midstream.operators.resolve import Resolved
+from midstream.operators.resolved import Resolved
 from midstream.plan import plan as p
 from midstream.plan.window_regimes import Regime, succeeded
 from midstream.plan.windows import Window

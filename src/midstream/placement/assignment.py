@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from midstream.checkpoint.records import Commit, Report
-from midstream.operators.resolve import Resolved
+from midstream.operators.resolved import Resolved
 from midstream.operators.task import Relocation
 from midstream.placement.move import Move, Outcome
 from midstream.placement.seating import Seating

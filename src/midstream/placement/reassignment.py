@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from midstream.errors import PlanError
-from midstream.operators.resolve import Resolved
+from midstream.operators.resolved import Resolved
 from midstream.placement.assignment import Assignment, planned_routing
 from midstream.placement.balance import even, resized
 from midstream.placement.housing import Housing

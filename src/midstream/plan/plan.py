@@ -306,6 +306,11 @@ def in_order(wanted: Sequence[AnyOperator]) -> tuple[AnyOperator, ...]:
     return tuple(found)
 
 
+def is_session(operator: AnyOperator) -> TypeGuard[Window]:
+    """Whether an operator has windows that last as long as rows follow each other."""
+    return isinstance(operator, Window) and operator.is_session
+
+
 def windows_of(plan: Plan, id: str) -> Window | Spread | None:
     """The windows of event time that a keyed operator has; they may be another operator, before it."""
     return next((operator for operator in plan.of(Window, Spread) if operator.of == id), None)

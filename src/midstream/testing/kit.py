@@ -27,7 +27,7 @@ from midstream.flow.flow import Flow
 from midstream.flow.streams import Stream
 from midstream.flow.triggers import available_now
 from midstream.job.job import Job
-from midstream.operators.resolve import arrow_schema, parse_schema
+from midstream.operators.schemas import arrow_schema, parse_schema
 from midstream.plan import plan as p
 from midstream.plan.code import load
 from midstream.sinks.memory import Memory

@@ -23,7 +23,7 @@ from midstream.operators.functions.calls import Output
 from midstream.operators.functions.declare import state_fields
 from midstream.operators.functions.task import FunctionTask
 from midstream.operators.map_arrow import ArrowTask
-from midstream.operators.resolve import arrow_schema
+from midstream.operators.schemas import arrow_schema
 from midstream.operators.task import Epoch, Work
 from midstream.plan.code import capture
 from midstream.plan.routing import Routing

@@ -18,7 +18,7 @@ from midstream.epoch.attempt import Outcome
 from midstream.epoch.commit import next_record
 from midstream.flow import builders
 from midstream.operators.aggregates import declare as ms
-from midstream.operators.resolve import Keyed, Resolved
+from midstream.operators.resolved import Keyed, Resolved
 from midstream.plan import plan as p
 from midstream.plan.window_regimes import (
     FOR_EVER,

@@ -12,7 +12,7 @@ from midstream.checkpoint.records import OperatorState
 from midstream.errors import PlanError
 from midstream.flow import builders
 from midstream.operators.aggregates import declare as ms
-from midstream.operators.resolve import Resolved
+from midstream.operators.resolved import Resolved
 from midstream.operators.watermarks import regimes_of
 from midstream.plan import plan as p
 from midstream.plan.compatibility import check_state_fits

@@ -6,21 +6,12 @@ import logging
 from typing import Any
 
 import msgspec
-import pyarrow as pa
 
 from midstream.checkpoint.offsets import Feed
 from midstream.checkpoint.seals import BrokenSealError, opened
 from midstream.checkpoint.storage import Storage
 from midstream.errors import CheckpointError
 from midstream.job.savepoint.files import SavedFile
-from midstream.operators.resolve import Resolved, arrow_schema
-from midstream.operators.tables import (
-    PortableAggregate,
-    PortableForm,
-    PortableSessions,
-    PortableWindows,
-)
-from midstream.plan import plan as p
 from midstream.plan.plan import Plan
 from midstream.plan.window_regimes import Regime
 
@@ -48,20 +39,6 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     files: dict[str, SavedFile] = {}  # path -> what must be there
     layouts: dict[str, str]  # operator -> the form of its state
     plan: Plan
-
-
-def form_of(resolved: Resolved, operator: p.Process | p.Aggregate) -> PortableForm:
-    """Return what turns the state of an operator into tables, and back."""
-    keyed = resolved.keyed[operator.id]
-    keys = bytes(arrow_schema(keyed.keys).serialize())
-    if isinstance(operator, p.Aggregate):
-        assert keyed.compiled is not None
-        results = pa.schema(list(keyed.output)[-len(keyed.compiled.outputs) :])
-        kind = PortableAggregate
-        if isinstance(operator, p.Window):
-            kind = PortableSessions if operator.is_session else PortableWindows
-        return PortableForm(operator.id, keys, (kind, keyed.compiled, bytes(results.serialize())), None)
-    return PortableForm(operator.id, keys, None, keyed.stages, keyed.shared)
 
 
 def read_manifest(source: Storage) -> Manifest:

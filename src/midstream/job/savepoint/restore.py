@@ -25,19 +25,11 @@ from midstream.checkpoint.records import (
 from midstream.checkpoint.storage import Storage
 from midstream.errors import CheckpointError
 from midstream.job.savepoint.files import verify
-from midstream.job.savepoint.manifest import (
-    UNSEALED,
-    Manifest,
-    form_of,
-    read_manifest,
-)
+from midstream.job.savepoint.manifest import UNSEALED, Manifest, read_manifest
 from midstream.job.savepoint.write import copy_offsets
-from midstream.operators.resolve import (
-    Resolved,
-    check_layout,
-    hashed,
-    resolve,
-)
+from midstream.operators.kinds import keyed_kind_of
+from midstream.operators.resolve import resolve
+from midstream.operators.resolved import Resolved, check_layout, hashed
 from midstream.operators.tables import PortableForm
 from midstream.plan import plan as p
 from midstream.plan.compatibility import check_groups, check_state_fits
@@ -116,7 +108,7 @@ def _load(
     version: Version,
     groups: int,
 ) -> OperatorState:
-    form = form_of(resolved, operator)
+    form = keyed_kind_of(operator).form(operator, resolved)
     keyed = resolved.keyed[operator.id]
     entries: DataFrame | None = None
     portable = form.portable()
@@ -141,7 +133,7 @@ def _load(
     for row in loaded.collect():
         changed[row.group] = (version.epoch, version.commit)
         snapshots[row.group] = SnapshotRef(version.epoch, version.commit, row.path, row.size, row.checksum)
-        if isinstance(operator, p.Window):
+        if keyed_kind_of(operator).looks_at_once:
             deadlines[row.group] = (LONG_AGO, None)  # it is looked into at once, and says when again
         elif row.event is not None or row.clock is not None:
             deadlines[row.group] = (row.event, row.clock)

@@ -29,12 +29,8 @@ from midstream.checkpoint.seals import with_seal
 from midstream.checkpoint.storage import Storage
 from midstream.errors import CheckpointError
 from midstream.job.savepoint.files import SavedFile
-from midstream.job.savepoint.manifest import (
-    MANIFEST,
-    SAVED,
-    Manifest,
-    form_of,
-)
+from midstream.job.savepoint.manifest import MANIFEST, SAVED, Manifest
+from midstream.operators.kinds import keyed_kind_of
 from midstream.operators.tables import PortableForm
 from midstream.plan import plan as p
 from midstream.state.cache import Cache
@@ -64,7 +60,7 @@ def write_savepoint(engine: Engine, target: Storage) -> str:
         files = copy_offsets(engine.journal.storage, target, epoch)
         tables = {}
         for operator in resolved.plan.of(p.Process, p.Aggregate):
-            form = form_of(resolved, operator)
+            form = keyed_kind_of(operator).form(operator, resolved)
             state = commit.operators.get(operator.id, OperatorState())
             tables[operator.id] = tuple(form.portable().schemas())
             files |= _dump(engine, form, commit, state, target)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from midstream.operators.aggregates.declare import event_time
-from midstream.operators.resolve import LATE_REASON, Resolved
+from midstream.operators.resolved import Resolved
 from midstream.operators.watermarks import ahead, varying
 from midstream.plan import plan as p
 from midstream.plan.sql import quote
@@ -22,6 +22,9 @@ from midstream.plan.windows import (
 
 if TYPE_CHECKING:
     from midstream.operators.shuffle import KeyedRun
+
+
+LATE_REASON = "late_reason"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,126 @@
+"""What all keyed kinds share: the check of keys, and the frame of one task per slot."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+from pyspark.sql.types import ArrayType, MapType, StructField, StructType
+
+from midstream.errors import PlanError, first_line
+from midstream.operators.aggregates.declare import CLOSES, START, WHOLE
+from midstream.operators.kind import (
+    Frames,
+    Kind,
+    Node,
+    Resolving,
+)
+from midstream.operators.resolved import Resolved
+from midstream.operators.schemas import serialised, unknown_column
+from midstream.operators.shuffle import Sent, placement
+from midstream.operators.tables import PortableForm
+from midstream.operators.task import SlotTask
+from midstream.operators.windows.task import PANE
+from midstream.plan import plan as p
+from midstream.plan.column_names import refuse_taken
+
+_TAKEN = ("_slot", "_group", "_order", "_tie", "_rows", "_epoch", "_broadcast", PANE, START, CLOSES, WHOLE)
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What goes to the slots of an operator in one run of an epoch."""
+
+    sent: Sent
+    task: SlotTask
+    schema: StructType  # of what the task gives
+
+
+class KeyedKind(Kind[Node]):
+    """What one kind of operator with state means."""
+
+    closes_by_plan: bool = False  # after a change of the plan every group is looked into: it may close otherwise
+    looks_at_once: bool = False  # after a start from a savepoint every group is looked into
+
+    @abstractmethod
+    def work(self, operator: Node, frames: Frames, common: dict[str, Any]) -> Work:
+        """Return what is sent to the slots, and their task; `common` has what every `SlotTask` is given."""
+
+    @abstractmethod
+    def form(self, operator: Node, resolved: Resolved) -> PortableForm:
+        """Return what turns its state into the tables of a savepoint, and back."""
+
+    def frame(self, operator: Node, frames: Frames) -> DataFrame:
+        """Return what its tasks give."""
+        return slots_frame(self, operator, frames)
+
+
+def slots_frame(kind: KeyedKind[Node], operator: Node, frames: Frames, *, markers: bool | None = None) -> DataFrame:
+    """Return what the tasks of all slots give; with `markers` those without rows run too."""
+    run, keyed = frames.keyed[operator.id], frames.resolved.keyed[operator.id]
+    directory, aside = frames.directories(run.head.home)
+    common: dict[str, Any] = {
+        "operator": operator.id,
+        "head": run.head,
+        "epoch": run.epoch,
+        "directory": directory,
+        "aside": aside,
+        "schema": serialised(keyed.output),
+        "keys": tuple(keyed.keys.names),
+        "routing": run.routing,
+    }
+    work = kind.work(operator, frames, common)
+    query = placement(work.sent, operator, keyed, run, markers=run.markers if markers is None else markers)
+    return frames.spark.sql(query).mapInArrow(work.task, work.schema)
+
+
+def checked_keys(operator: p.Keyed, rows: Resolving, named: tuple[str, ...], told: StructType | None) -> StructType:
+    """Return the key columns; refuse those that cannot be keys, and names that are taken.
+
+    Args:
+        operator: whose keys they are.
+        rows: what is known before it.
+        named: columns that must be there.
+        told: the rows that every group is told besides.
+    """
+    schema = rows.inputs[0]
+    for column in named:
+        if column not in schema.names:
+            raise unknown_column(f"key_by of {operator.id!r}", column, schema)
+    refuse_taken(operator.id, [*schema.names, *(told.names if told is not None else ())], _TAKEN)
+    keys = StructType([schema[key] for key in operator.keys])
+    for field in keys:
+        _check_key(operator.id, field)
+    if operator.partition_by:
+        try:
+            rows.spark.createDataFrame([], keys).selectExpr(f"xxhash64({operator.partition_by})")
+        except PySparkException as error:
+            raise PlanError(
+                f"operator {operator.id!r}: partition_by={operator.partition_by!r} must be an expression over the key "
+                f"columns {', '.join(keys.names)} alone: {first_line(error)}"
+            ) from error
+    return keys
+
+
+def _check_key(id: str, field: StructField) -> None:
+    if isinstance(field.dataType, MapType) or "map<" in field.dataType.simpleString():
+        raise PlanError(f"operator {id!r}: column {field.name!r} holds a map and cannot be a key")
+    if isinstance(field.dataType, (ArrayType, StructType)):
+        raise PlanError(
+            f"operator {id!r}: column {field.name!r} is {field.dataType.simpleString()} and cannot be a key; key by "
+            "its parts, or by to_json of it"
+        )
+
+
+def watermarks_above(operator: p.Keyed, plan: p.Plan) -> tuple[str, ...]:
+    """Return the watermark operators that its rows have passed."""
+    return tuple(o.id for o in plan.upstream(operator.inputs[0]) if isinstance(o, p.Watermark))
+
+
+def layout_of(keys: StructType, kept: list[str], form: str = "") -> str:
+    """Return the stored form of state as text: what has another one cannot read it."""
+    by = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in keys)
+    return f"{form}by ({by}): {', '.join(kept)}".replace("  ", " ")
