@@ -376,7 +376,7 @@ class Engine:
     def _attempt(self, batch: DataFrame, intent: Intent, final: bool) -> Attempt:
         resolved = self.plan_of(intent.version)
         self.configure(batch.sparkSession, resolved)
-        keyed = {o.id: self._keyed_run(resolved, o.id, intent, final) for o in resolved.plan.of(p.Process, p.Aggregate)}
+        keyed = {o.id: self._keyed_run(resolved, o.id, intent, final) for o in resolved.plan.of(p.KeyedOperator)}
         return Attempt(
             resolved, batch, intent.epoch, self.job, self.journal.storage, tags(self.feeds), keyed, self.listener,
             self.follower.witness if self.follower is not None else None, intent.clock,

@@ -294,7 +294,7 @@ def _following(old: AnyOperator, new: AnyOperator, migration: Code | None) -> An
     """Let an operator take over the state of another, and its slots, if it does not say how many it wants."""
     if migration is not None:
         new = _migrated(old, new, migration)
-    keyed = (p.Process, p.Aggregate)
+    keyed = p.KeyedOperator
     if isinstance(new, keyed) and isinstance(old, keyed) and new.slots in (0, old.slots):
         new = msgspec.structs.replace(new, slots=old.slots, asked=old.asked)
     return new

@@ -109,5 +109,5 @@ class Rehearsal:
         return KeyedRun(head, Epoch(0, clock, name, None), routing, combine=False, markers=True)
 
 
-def _keyed(resolved: Resolved) -> list[p.Process | p.Aggregate]:
-    return resolved.plan.of(p.Process, p.Aggregate)
+def _keyed(resolved: Resolved) -> list[p.KeyedOperator]:
+    return resolved.plan.of(p.KeyedOperator)

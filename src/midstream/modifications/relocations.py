@@ -85,10 +85,10 @@ def _checked(id: str | None) -> Callable[[Plan], Plan]:
     return apply
 
 
-def _keyed(plan: Plan, id: str | None) -> list[p.Keyed]:
-    if id is not None and not isinstance(plan[id], (p.Process, p.Aggregate)):
+def _keyed(plan: Plan, id: str | None) -> list[p.KeyedOperator]:
+    if id is not None and not isinstance(plan[id], p.KeyedOperator):
         raise PlanError(f"{id!r} is {kind_of(plan[id])} and has no slots; only keyed operators have")
-    return [operator for operator in plan.of(p.Process, p.Aggregate) if id in (None, operator.id)]
+    return [operator for operator in plan.of(p.KeyedOperator) if id in (None, operator.id)]
 
 
 def _listed(numbers: Sequence[int]) -> str:

@@ -56,7 +56,7 @@ def validated(
 
 def _setup(plan: p.Plan) -> object:
     """What may change without a change of what is computed."""
-    return plan.tuning, {o.id: (o.slots, o.owners, o.homes) for o in plan.of(p.Process, p.Aggregate)}
+    return plan.tuning, {o.id: (o.slots, o.owners, o.homes) for o in plan.of(p.KeyedOperator)}
 
 
 def _placed(new: p.Plan, running: Resolved, states: dict[str, OperatorState]) -> p.Plan:

@@ -31,7 +31,7 @@ _TAKEN = ("_slot", "_group", "_order", "_tie", "_rows", "_epoch", "_broadcast", 
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class Dispatch:
     """What goes to the slots of an operator in one run of an epoch."""
 
     sent: Sent
@@ -46,7 +46,7 @@ class KeyedKind(Kind[Node]):
     looks_at_once: bool = False  # after a start from a savepoint every group is looked into
 
     @abstractmethod
-    def work(self, operator: Node, frames: Frames, common: dict[str, Any]) -> Work:
+    def dispatch(self, operator: Node, frames: Frames, common: dict[str, Any]) -> Dispatch:
         """Return what is sent to the slots, and their task; `common` has what every `SlotTask` is given."""
 
     @abstractmethod
@@ -72,12 +72,14 @@ def slots_frame(kind: KeyedKind[Node], operator: Node, frames: Frames, *, marker
         "keys": tuple(keyed.keys.names),
         "routing": run.routing,
     }
-    work = kind.work(operator, frames, common)
-    query = placement(work.sent, operator, keyed, run, markers=run.markers if markers is None else markers)
-    return frames.spark.sql(query).mapInArrow(work.task, work.schema)
+    made = kind.dispatch(operator, frames, common)
+    query = placement(made.sent, operator, keyed, run, markers=run.markers if markers is None else markers)
+    return frames.spark.sql(query).mapInArrow(made.task, made.schema)
 
 
-def checked_keys(operator: p.Keyed, rows: Resolving, named: tuple[str, ...], told: StructType | None) -> StructType:
+def checked_keys(
+    operator: p.KeyedOperator, rows: Resolving, named: tuple[str, ...], told: StructType | None
+) -> StructType:
     """Return the key columns; refuse those that cannot be keys, and names that are taken.
 
     Args:
@@ -115,7 +117,7 @@ def _check_key(id: str, field: StructField) -> None:
         )
 
 
-def watermarks_above(operator: p.Keyed, plan: p.Plan) -> tuple[str, ...]:
+def watermarks_above(operator: p.KeyedOperator, plan: p.Plan) -> tuple[str, ...]:
     """Return the watermark operators that its rows have passed."""
     return tuple(o.id for o in plan.upstream(operator.inputs[0]) if isinstance(o, p.Watermark))
 

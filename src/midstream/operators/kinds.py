@@ -36,6 +36,12 @@ KINDS: dict[type[p.Operator], Kind[Any]] = {
 }
 
 
+def register(node: type[p.Operator], kind: Kind[Any]) -> None:
+    """Add a kind from elsewhere: plans may hold its node from now on, here and in plan files."""
+    p.register_node(node)
+    KINDS[node] = kind
+
+
 def kind_of(operator: p.Operator) -> Kind[Any]:
     """Return what an operator means."""
     return KINDS[type(operator)]

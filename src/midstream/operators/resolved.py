@@ -61,7 +61,7 @@ def check_layout(operator: str, stored: dict[int, str], keyed: Keyed) -> None:
         )
 
 
-def hashed(operator: p.Keyed, keyed: Keyed) -> str:
+def hashed(operator: p.KeyedOperator, keyed: Keyed) -> str:
     """What a key's group is worked out from, as SQL; -0.0 and 0.0 are one key."""
     if operator.partition_by:
         return operator.partition_by

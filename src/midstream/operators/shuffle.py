@@ -47,7 +47,7 @@ class Sent:
     told: str = ""  # a query: the rows that every group gets
 
 
-def placement(sent: Sent, operator: p.Keyed, keyed: Keyed, run: KeyedRun, *, markers: bool) -> str:
+def placement(sent: Sent, operator: p.KeyedOperator, keyed: Keyed, run: KeyedRun, *, markers: bool) -> str:
     """The query that gives rows their group and slot, sends them to the task of their slot, and folds them there.
 
     `group = pmod(xxhash64(key), groups)`, `slot = routing[group]`, all in the JVM, and one shuffle. Folding comes

@@ -70,12 +70,12 @@ class Assignment:
 
     def slots(self, plan: p.Plan, id: str) -> int:
         """How many slots a keyed operator has."""
-        wanted = next((o.slots for o in plan.of(p.Process, p.Aggregate) if o.id == id), 0)
+        wanted = next((o.slots for o in plan.of(p.KeyedOperator) if o.id == id), 0)
         return min(wanted or self.seating.cores, self.groups)
 
     def most_slots(self, plan: p.Plan) -> int:
         """How many slots the operator with most of them has."""
-        return max((self.slots(plan, operator.id) for operator in plan.of(p.Process, p.Aggregate)), default=0)
+        return max((self.slots(plan, operator.id) for operator in plan.of(p.KeyedOperator)), default=0)
 
     # --- told to the tasks ---
 
@@ -84,7 +84,7 @@ class Assignment:
         slots = self.slots(resolved.plan, id)
         if not self.is_apart:
             operator = resolved.plan[id]
-            assert isinstance(operator, (p.Process, p.Aggregate))
+            assert isinstance(operator, p.KeyedOperator)
             return Serving(planned_routing(operator, self.groups, slots) or Routing.even(self.groups, slots))
         anchor = self.seating.anchor(self.most_slots(resolved.plan))
         homes, move = self.homes_of(id, resolved), self.moves.get(id)
@@ -129,7 +129,7 @@ class Assignment:
         """Return the executor of each group, as it is; a new operator's groups are dealt out."""
         if id not in self.homes:
             operator = resolved.plan[id]
-            assert isinstance(operator, (p.Process, p.Aggregate))
+            assert isinstance(operator, p.KeyedOperator)
             known = operator.homes if len(operator.homes) == self.groups else ("",) * self.groups
             slots, seating = self.slots(resolved.plan, id), self.seating
             self.homes[id] = homes_for(seating.where, slots, known, self.load[id], seating.drained)
@@ -192,7 +192,7 @@ class Assignment:
         """Begin to move groups to where a plan wants them; False if they are there."""
         if not self.is_apart:
             return False
-        for operator in resolved.plan.of(p.Process, p.Aggregate):
+        for operator in resolved.plan.of(p.KeyedOperator):
             homes = self.homes_of(operator.id, resolved)
             if operator.homes and operator.homes != homes:
                 standing = self.standbys[operator.id].standing
@@ -215,7 +215,7 @@ class Assignment:
         """Write the homes in force into a plan."""
         if not self.is_apart:
             return plan
-        keyed = {o.id: self.homes_of(o.id, resolved) for o in plan.of(p.Process, p.Aggregate)}
+        keyed = {o.id: self.homes_of(o.id, resolved) for o in plan.of(p.KeyedOperator)}
         operators = tuple(msgspec.structs.replace(o, homes=keyed[o.id]) if o.id in keyed else o for o in plan.operators)
         return msgspec.structs.replace(plan, operators=operators)
 
@@ -257,7 +257,7 @@ def _agreed(twice: Iterable[int], reports: Sequence[Report]) -> list[int]:
     return [group for group, digests in found.items() if len(digests) == 2 and digests[0] == digests[1]]
 
 
-def planned_routing(operator: p.Keyed, groups: int, slots: int) -> Routing | None:
+def planned_routing(operator: p.KeyedOperator, groups: int, slots: int) -> Routing | None:
     """The routing that a plan has for an operator on one host, if it fits the numbers of groups and slots."""
     fits = len(operator.owners) == groups and max(operator.owners) < slots
     return Routing(operator.owners, slots) if fits else None

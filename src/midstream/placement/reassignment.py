@@ -25,7 +25,7 @@ def routed(assignment: Assignment, running: Resolved, new: p.Plan, wishes: Seque
     if not assignment.is_apart:
         _refuse_places(wishes)
     for operator in new.operators:
-        if isinstance(operator, (p.Process, p.Aggregate)):
+        if isinstance(operator, p.KeyedOperator):
             if operator.slots > assignment.groups:
                 raise PlanError(
                     f"operator {operator.id!r} cannot have {operator.slots} slots: a slot owns groups, and the job has "
@@ -46,8 +46,8 @@ def routed(assignment: Assignment, running: Resolved, new: p.Plan, wishes: Seque
 
 
 def _slotted(
-    assignment: Assignment, running: Resolved, operator: p.Keyed, wishes: Sequence[Wish]
-) -> tuple[p.Keyed, int, str]:
+    assignment: Assignment, running: Resolved, operator: p.KeyedOperator, wishes: Sequence[Wish]
+) -> tuple[p.KeyedOperator, int, str]:
     """On one host: groups change their slot, and nothing is copied."""
     load = assignment.load[operator.id]
     before = assignment.serving(running, operator.id).routing
@@ -61,11 +61,11 @@ def _slotted(
 
 
 def _housed(
-    assignment: Assignment, running: Resolved, operator: p.Keyed, wishes: Sequence[Wish]
-) -> tuple[p.Keyed, int, str]:
+    assignment: Assignment, running: Resolved, operator: p.KeyedOperator, wishes: Sequence[Wish]
+) -> tuple[p.KeyedOperator, int, str]:
     """On a cluster: groups change their executor."""
     id, was = operator.id, running.plan[operator.id]
-    assert isinstance(was, (p.Process, p.Aggregate))
+    assert isinstance(was, p.KeyedOperator)
     slots = min(operator.slots or assignment.seating.cores, assignment.groups)
     housing = Housing(
         id,

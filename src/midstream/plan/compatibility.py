@@ -11,15 +11,14 @@ import msgspec
 
 from midstream.errors import PlanError
 from midstream.plan.plan import (
-    Aggregate,
     AnyOperator,
-    Keyed,
+    KeyedOperator,
     Plan,
     Process,
     Sink,
     Source,
     StateField,
-    Window,
+    field_signature,
     gives_errors,
 )
 
@@ -66,8 +65,8 @@ def on_trial(old: Plan, new: Plan) -> frozenset[str]:
 
 def check_state_fits(old: Plan, new: Plan) -> None:
     """Refuse a new plan that would read the state of an operator under another key or other types."""
-    known = {operator.id: operator for operator in old.of(Process, Aggregate)}
-    for operator in new.of(Process, Aggregate):
+    known = {operator.id: operator for operator in old.of(KeyedOperator)}
+    for operator in new.of(KeyedOperator):
         before = known.get(operator.id)
         if before is None:
             continue
@@ -77,11 +76,11 @@ def check_state_fits(old: Plan, new: Plan) -> None:
                 f"{type(before).__name__.lower()}; the new plan has {type(operator).__name__.lower()} state by "
                 f"{', '.join(operator.keys)}. Give the new operator another id, or start a new checkpoint"
             )
-        if state_signature(before) != state_signature(operator) and not _is_older_form(before, operator):
+        if before.signature != operator.signature and not _is_older_form(before, operator):
             way = "Give ms.replace a migrate= function, give" if isinstance(operator, Process) else "Give"
             raise PlanError(
-                f"the state of operator {operator.id!r} is {state_signature(before)}, the new plan declares "
-                f"{state_signature(operator)}. {way} the new operator another id, or keep the declared state"
+                f"the state of operator {operator.id!r} is {before.signature}, the new plan declares "
+                f"{operator.signature}. {way} the new operator another id, or keep the declared state"
             )
         if isinstance(before, Process) and isinstance(operator, Process):
             _check_shared_fits(before, operator)
@@ -89,8 +88,8 @@ def check_state_fits(old: Plan, new: Plan) -> None:
 
 def check_partitioning(old: Plan, new: Plan) -> None:
     """Refuse a new plan that would look for the state of an operator in other groups; a savepoint is dealt out anew."""
-    known = {operator.id: operator.partition_by for operator in old.of(Process, Aggregate)}
-    for operator in new.of(Process, Aggregate):
+    known = {operator.id: operator.partition_by for operator in old.of(KeyedOperator)}
+    for operator in new.of(KeyedOperator):
         before = known.get(operator.id, operator.partition_by)
         if before != operator.partition_by:
             raise PlanError(
@@ -128,10 +127,10 @@ def _check_shared_fits(before: Process, operator: Process) -> None:
 
 
 def _shared_signature(field: StateField) -> str:
-    return f"{_field_signature(field)}, scope {field.scope}"
+    return f"{field_signature(field)}, scope {field.scope}"
 
 
-def _is_older_form(running: Keyed, operator: Keyed) -> bool:
+def _is_older_form(running: KeyedOperator, operator: KeyedOperator) -> bool:
     """Whether an operator reads a form of the state that the running one knows: one was migrated from the other."""
     if not isinstance(running, Process) or not isinstance(operator, Process):
         return False
@@ -173,18 +172,18 @@ def inheriting(old: Plan, new: Plan) -> Plan:
     return msgspec.structs.replace(new, operators=tuple(operators))
 
 
-def asked(operator: Keyed) -> int:
+def asked(operator: KeyedOperator) -> int:
     """Return how many slots the script has asked for."""
     return operator.slots if operator.asked is None else operator.asked
 
 
 def with_slots_of(old: Plan, script: Plan) -> Plan:
     """Let operators that ask for as many slots as they did keep those that they were rescaled to since."""
-    known = {operator.id: operator for operator in old.of(Process, Aggregate)}
+    known = {operator.id: operator for operator in old.of(KeyedOperator)}
     operators = []
     for operator in script.operators:
         before = known.get(operator.id)
-        if before is not None and isinstance(operator, (Process, Aggregate)) and operator.slots == asked(before):
+        if before is not None and isinstance(operator, KeyedOperator) and operator.slots == asked(before):
             kept = {"slots": before.slots, "asked": before.asked, "owners": before.owners}
             operator = msgspec.structs.replace(operator, **kept)
         operators.append(operator)
@@ -193,28 +192,13 @@ def with_slots_of(old: Plan, script: Plan) -> Plan:
 
 def has_same_slots(one: Plan, other: Plan) -> bool:
     """Whether all keyed operators have as many slots in both plans."""
-    first, second = ({o.id: o.slots for o in each.of(Process, Aggregate)} for each in (one, other))
+    first, second = ({o.id: o.slots for o in each.of(KeyedOperator)} for each in (one, other))
     return first == second
 
 
 def _reads_plainly(operator: Process, before: Process) -> bool:
     is_new = operator.migration is None and operator.base == 0
-    return is_new and state_signature(operator) == state_signature(before)
-
-
-def state_signature(operator: Keyed) -> str:
-    """Describe the stored form of an operator's state: two operators of one signature can read each other's."""
-    if isinstance(operator, Process):
-        return ", ".join(_field_signature(field) for field in operator.state)
-    form = f"{operator.spec.kept_in}: " if isinstance(operator, Window) else ""
-    return form + ", ".join(
-        f"{a.name}: {a.function}({a.column}{''.join(f', {p}' for p in a.parameters)})" for a in operator.aggregates
-    )
-
-
-def _field_signature(field: StateField) -> str:
-    kind = "value with ttl" if field.kind == "value" and field.ttl else field.kind  # it is stored with its expiry
-    return " ".join(filter(None, (f"{field.name}:", kind, field.key_type, field.type)))
+    return is_new and operator.signature == before.signature
 
 
 def _fingerprint(operator: AnyOperator) -> Any:

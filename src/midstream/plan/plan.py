@@ -7,7 +7,7 @@ streaming DataFrame belongs to the session that made it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, TypeGuard
+from typing import Any, TypeGuard, get_args
 
 import msgspec
 
@@ -48,6 +48,12 @@ class Migration(msgspec.Struct, frozen=True, kw_only=True):
     state: tuple[StateField, ...]  # of the older form
     base: int  # where the older form's entries begin
     before: Migration | None = None  # an older form still
+
+
+def field_signature(field: StateField) -> str:
+    """Return the stored form of a declared piece of state."""
+    kind = "value with ttl" if field.kind == "value" and field.ttl else field.kind  # it is stored with its expiry
+    return " ".join(filter(None, (f"{field.name}:", kind, field.key_type, field.type)))
 
 
 class Operator(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
@@ -93,19 +99,29 @@ class Watermark(Operator, frozen=True, kw_only=True, tag="watermark"):
     punctuation: str = ""  # SQL: a row for which it holds says that nothing before it follows
 
 
-class Process(Operator, frozen=True, kw_only=True, tag="process"):
-    """A `KeyedFunction` over keyed rows."""
+class KeyedOperator(Operator, frozen=True, kw_only=True):
+    """An operator with state: its rows have a key, and its groups have slots."""
 
-    code: Code
     keys: tuple[str, ...]
-    schema: str  # DDL of what it yields; "": that of its input
-    state: tuple[StateField, ...] = ()
-    order_by: tuple[str, ...] = ()
     partition_by: str = ""  # SQL over the key: keys for which it is equal are in one group; "": the key itself
     slots: int = 0  # 0: as many as the cluster has cores
     asked: int | None = None  # slots that the script asks for, where the operator was rescaled since
     owners: tuple[int, ...] = ()  # group -> slot, on one host; none: dealt out in turn
     homes: tuple[str, ...] = ()  # group -> executor, on a cluster; none: spread evenly
+
+    @property
+    def signature(self) -> str:
+        """The stored form of the state: two operators of one signature can read each other's."""
+        raise NotImplementedError(f"{type(self).__name__} does not say what its state is")
+
+
+class Process(KeyedOperator, frozen=True, kw_only=True, tag="process"):
+    """A `KeyedFunction` over keyed rows."""
+
+    code: Code
+    schema: str  # DDL of what it yields; "": that of its input
+    state: tuple[StateField, ...] = ()
+    order_by: tuple[str, ...] = ()
     base: int = 0  # where the entries of this form of the state begin, see state/keyed.py
     migration: Migration | None = None
     shared: tuple[StateField, ...] = ()  # the state of groups; it is not migrated
@@ -113,21 +129,27 @@ class Process(Operator, frozen=True, kw_only=True, tag="process"):
     on_error: str = "fail"  # or "dead_letter"
 
     @property
+    def signature(self) -> str:
+        """The declared state."""
+        return ", ".join(map(field_signature, self.state))
+
+    @property
     def told(self) -> str | None:
         """The operator whose rows every group is told: the second input, if there is one."""
         return self.inputs[1] if len(self.inputs) > 1 else None
 
 
-class Aggregate(Operator, frozen=True, kw_only=True, tag="aggregate"):
+class Aggregate(KeyedOperator, frozen=True, kw_only=True, tag="aggregate"):
     """Declared aggregates over keyed rows."""
 
-    keys: tuple[str, ...]
     aggregates: tuple[AggregateSpec, ...]
-    partition_by: str = ""
-    slots: int = 0
-    asked: int | None = None
-    owners: tuple[int, ...] = ()
-    homes: tuple[str, ...] = ()
+
+    @property
+    def signature(self) -> str:
+        """The accumulators."""
+        return ", ".join(
+            f"{a.name}: {a.function}({a.column}{''.join(f', {p}' for p in a.parameters)})" for a in self.aggregates
+        )
 
 
 class Window(Aggregate, frozen=True, kw_only=True, tag="window"):
@@ -139,6 +161,11 @@ class Window(Aggregate, frozen=True, kw_only=True, tag="window"):
     lateness: int = 0  # how long after its end a window takes rows
     emit: str = "watermark"  # or "update"
     punctuation: str = ""  # SQL: a row for which it holds ends the windows of its key that it is in
+
+    @property
+    def signature(self) -> str:
+        """The accumulators, and what they are kept by."""
+        return f"{self.spec.kept_in}: {super().signature}"
 
     @property
     def of(self) -> str:
@@ -204,10 +231,35 @@ class Tuning(msgspec.Struct, frozen=True, kw_only=True):
     standbys: int | None = None
 
 
-AnyOperator = (
-    Source | Transform | MapArrow | Union | Watermark | Process | Aggregate | Window | Spread | Late | Errors | Sink
-)
-Keyed = Process | Aggregate
+_NODES: dict[str, type[Operator]] = {}  # tag -> the node that plan files hold under it
+
+
+def register_node(node: type[Operator]) -> None:
+    """Let plans hold a node, also one that is defined elsewhere; its tag must be its own, for good."""
+    tag = node.__struct_config__.tag
+    if not isinstance(tag, str):
+        raise PlanError(
+            f"{node.__name__} needs a tag to be known by in plan files: class {node.__name__}(..., tag=...)"
+        )
+    if _NODES.setdefault(tag, node).__qualname__ != node.__qualname__:
+        raise PlanError(f"the tag {tag!r} of {node.__name__} is taken by {_NODES[tag].__name__}")
+    _NODES[tag] = node
+
+
+def node_of(tag: str) -> type[Operator]:
+    """Return the node of a tag."""
+    if tag not in _NODES:
+        raise PlanError(
+            f"the plan has an operator of kind {tag!r}, which nobody has registered: import the package that defines "
+            "it before the job is started"
+        )
+    return _NODES[tag]
+
+
+_Ours = Source | Transform | MapArrow | Union | Watermark | Process | Aggregate | Window | Spread | Late | Errors | Sink
+AnyOperator = _Ours | KeyedOperator  # of other packages
+for _node in get_args(_Ours):
+    register_node(_node)
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -262,7 +314,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 def _described(operator: AnyOperator) -> str:
     kind = "map_arrow" if isinstance(operator, MapArrow) else type(operator).__name__.lower()
-    if isinstance(operator, (Process, Aggregate)):
+    if isinstance(operator, KeyedOperator):
         return f"{kind} by {', '.join(operator.keys)}" if operator.keys else kind
     if isinstance(operator, Sink):
         return f"{kind}: {operator.describe}"

@@ -18,6 +18,8 @@ from midstream.plan.plan import (
     Plan,
     Process,
     StateField,
+    Tuning,
+    node_of,
 )
 
 
@@ -28,7 +30,28 @@ def encode(plan: Plan) -> bytes:
 
 def decode(text: bytes) -> Plan:
     """Read a plan that `encode` wrote."""
-    return _with_defaults(msgspec.json.decode(text, type=Plan), _read)
+    return _with_defaults(decode_plain(text), _read)
+
+
+class _Written(msgspec.Struct):
+    name: str
+    operators: tuple[msgspec.Raw, ...]
+    version: int = 1
+    tuning: Tuning = Tuning()
+
+
+class _Tagged(msgspec.Struct):
+    kind: str
+
+
+def decode_plain(text: bytes | msgspec.Raw) -> Plan:
+    """Read a plan whose defaults of state stay as they were written; nodes are those that are registered."""
+    written = msgspec.json.decode(text, type=_Written)
+    tags = [msgspec.json.decode(raw, type=_Tagged).kind for raw in written.operators]
+    operators: tuple[Any, ...] = tuple(
+        msgspec.json.decode(raw, type=node_of(tag)) for tag, raw in zip(tags, written.operators, strict=True)
+    )
+    return Plan(name=written.name, operators=operators, version=written.version, tuning=written.tuning)
 
 
 def _with_defaults(plan: Plan, convert: Callable[[StateField], Any]) -> Plan:

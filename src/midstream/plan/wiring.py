@@ -9,6 +9,7 @@ from midstream.plan.plan import (
     Aggregate,
     AnyOperator,
     Errors,
+    KeyedOperator,
     Late,
     MapArrow,
     Operator,
@@ -45,7 +46,7 @@ def check(plan: Plan) -> None:
             refuse_revised(plan, operator)
         if isinstance(operator, Window) and operator.is_session:
             _refuse_time_of_windows(plan, operator)
-        if isinstance(operator, (Process, Aggregate)) and (not isinstance(operator.slots, int) or operator.slots < 0):
+        if isinstance(operator, KeyedOperator) and (not isinstance(operator.slots, int) or operator.slots < 0):
             raise PlanError(
                 f"operator {operator.id!r}: slots= is a number of tasks, or 0 for one per core, not {operator.slots!r}"
             )
@@ -56,7 +57,7 @@ def check(plan: Plan) -> None:
         seen.add(operator.id)
     if not plan.of(Source):
         raise PlanError(f"flow {plan.name!r} has no source; add one with flow.source(id, streaming_dataframe)")
-    if not plan.of(Sink) and not plan.of(Process, Aggregate):
+    if not plan.of(Sink) and not plan.of(KeyedOperator):
         raise PlanError(f"flow {plan.name!r} has neither a sink nor a keyed operator: it would compute nothing")
 
 
@@ -81,7 +82,7 @@ def _check_errors(plan: Plan, operator: Errors | Process | MapArrow) -> None:
 
 def refuse_revised(plan: Plan, operator: AnyOperator) -> None:
     """Refuse an operator that takes windows once each over windows that come out again when they change."""
-    for above in _windows_above(plan, operator, (Process, Aggregate)):
+    for above in _windows_above(plan, operator, (KeyedOperator,)):
         if above.emit == "update" or above.lateness:
             why = 'emit="update"' if above.emit == "update" else "lateness"
             raise PlanError(

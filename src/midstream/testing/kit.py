@@ -261,7 +261,7 @@ class _Runner:
     def _read_state(self, job: Job) -> None:
         path = os.path.join(self._directory, "savepoint")
         job.savepoint(path)
-        for operator in job.plan.of(p.Process, p.Aggregate):
+        for operator in job.plan.of(p.KeyedOperator):
             root = os.path.join(path, "state", operator.id)
             self._result.state[operator.id] = {
                 table: self._spark.read.parquet(os.path.join(root, table)).collect()

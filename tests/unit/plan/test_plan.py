@@ -18,6 +18,7 @@ from midstream.plan.plan import (
     Aggregate,
     AggregateSpec,
     AnyOperator,
+    KeyedOperator,
     MapArrow,
     Plan,
     Process,
@@ -78,7 +79,7 @@ def with_changed(operator: AnyOperator, **changes: Any) -> Plan:
 
 def test_operators_are_found_by_id_by_kind_and_by_what_they_read():
     assert PLAN["sums"] is SUMS
-    assert PLAN.of(Process, Aggregate) == [SUMS, COUNTS]
+    assert PLAN.of(KeyedOperator) == [SUMS, COUNTS]
     assert PLAN.consumers("in") == [BIG, COUNTS]
     assert {operator.id for operator in PLAN.upstream("sums")} == {"sums", "timed", "big", "in"}
     assert [operator.id for operator in PLAN.upstream("both")].count("in") == 1

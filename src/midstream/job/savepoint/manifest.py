@@ -13,6 +13,7 @@ from midstream.checkpoint.storage import Storage
 from midstream.errors import CheckpointError
 from midstream.job.savepoint.files import SavedFile
 from midstream.plan.plan import Plan
+from midstream.plan.text import decode_plain
 from midstream.plan.window_regimes import Regime
 
 _log = logging.getLogger("midstream")
@@ -38,7 +39,11 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     tables: dict[str, tuple[str, ...]]  # operator -> tables
     files: dict[str, SavedFile] = {}  # path -> what must be there
     layouts: dict[str, str]  # operator -> the form of its state
-    plan: Plan
+    plan: msgspec.Raw
+
+    def read_plan(self) -> Plan:
+        """Return the plan; the defaults of its state are not to be relied on."""
+        return decode_plain(self.plan)
 
 
 def read_manifest(source: Storage) -> Manifest:

@@ -57,9 +57,10 @@ def restore_savepoint(
     manifest = read_manifest(source)
     if manifest.format != UNSEALED:
         verify(spark, source, manifest.files)
-    check_state_fits(manifest.plan, flow.plan())
-    check_groups(manifest.plan, flow.plan(), manifest.groups, groups or manifest.groups)
-    saved = [o.id for o in manifest.plan.of(p.Source)]
+    before = manifest.read_plan()
+    check_state_fits(before, flow.plan())
+    check_groups(before, flow.plan(), manifest.groups, groups or manifest.groups)
+    saved = [o.id for o in before.of(p.Source)]
     if not set(saved) <= set(flow.sources):
         raise CheckpointError(
             f"the savepoint {source.root} has offsets of the sources {', '.join(saved)}; the flow has "
@@ -72,7 +73,7 @@ def restore_savepoint(
     version = Version(identity.job, manifest.epoch, commit_id)
     resolved = resolve(spark, flow.plan())
     operators = {}
-    for operator in flow.plan().of(p.Process, p.Aggregate):
+    for operator in flow.plan().of(p.KeyedOperator):
         if operator.id in manifest.tables:
             check_layout(operator.id, {0: manifest.layouts[operator.id]}, resolved.keyed[operator.id])
             operators[operator.id] = _load(
@@ -101,7 +102,7 @@ def restore_savepoint(
 def _load(
     spark: SparkSession,
     resolved: Resolved,
-    operator: p.Process | p.Aggregate,
+    operator: p.KeyedOperator,
     manifest: Manifest,
     source: Storage,
     target: Storage,

@@ -59,7 +59,7 @@ def write_savepoint(engine: Engine, target: Storage) -> str:
         epoch = commit.epoch - 1 if commit.final else commit.epoch  # the last epoch is none of Spark's
         files = copy_offsets(engine.journal.storage, target, epoch)
         tables = {}
-        for operator in resolved.plan.of(p.Process, p.Aggregate):
+        for operator in resolved.plan.of(p.KeyedOperator):
             form = keyed_kind_of(operator).form(operator, resolved)
             state = commit.operators.get(operator.id, OperatorState())
             tables[operator.id] = tuple(form.portable().schemas())
@@ -79,7 +79,7 @@ def write_savepoint(engine: Engine, target: Storage) -> str:
             tables=tables,
             files=files,
             layouts={id: keyed.layout for id, keyed in resolved.keyed.items()},
-            plan=resolved.plan,
+            plan=msgspec.Raw(msgspec.json.encode(resolved.plan)),
         )
         target.write(MANIFEST, with_seal(msgspec.json.format(msgspec.json.encode(manifest), indent=1)))
     finally:

@@ -11,8 +11,8 @@ from midstream.errors import PlanError
 from midstream.operators.aggregates.declare import WHOLE, Compiled, compile_aggregates
 from midstream.operators.aggregates.task import AggregateTask
 from midstream.operators.keyed import (
+    Dispatch,
     KeyedKind,
-    Work,
     checked_keys,
     layout_of,
     watermarks_above,
@@ -41,13 +41,13 @@ class AggregateKind(KeyedKind[p.Aggregate]):
         )  # fmt: skip
         return Output(schema, time, keyed)
 
-    def work(self, operator: p.Aggregate, frames: Frames, common: dict[str, Any]) -> Work:
+    def dispatch(self, operator: p.Aggregate, frames: Frames, common: dict[str, Any]) -> Dispatch:
         """Send accumulators, folded in the JVM where keys repeat."""
         run, compiled = frames.keyed[operator.id], compiled_of(frames.resolved, operator.id)
         combine = run.combine or not compiled.liftable
         sent = Sent(frames.table(operator.inputs[0]), accumulators(compiled, combine), combine, with_keys=True)
         task = AggregateTask(**common, compiled=compiled, combined=combine)
-        return Work(sent, task, frames.resolved.schemas[operator.id])
+        return Dispatch(sent, task, frames.resolved.schemas[operator.id])
 
     def form(self, operator: p.Aggregate, resolved: Resolved) -> PortableForm:
         """Return one table: a row for each key."""

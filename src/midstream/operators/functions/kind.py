@@ -22,8 +22,8 @@ from midstream.operators.functions.task import (
 from midstream.operators.joins.rules import Join
 from midstream.operators.joins.task import JoinTask
 from midstream.operators.keyed import (
+    Dispatch,
     KeyedKind,
-    Work,
     checked_keys,
     layout_of,
     slots_frame,
@@ -96,7 +96,7 @@ class FunctionKind(KeyedKind[p.Process]):
         """Return what the function yields, and what it fails on."""
         return slots_frame(self, operator, frames)
 
-    def work(self, operator: p.Process, frames: Frames, common: dict[str, Any]) -> Work:
+    def dispatch(self, operator: p.Process, frames: Frames, common: dict[str, Any]) -> Dispatch:
         """Send all columns, and what rows of a key are sorted by."""
         keyed, schema, told = frames.resolved.keyed[operator.id], frames.resolved.schemas[operator.id], ""
         columns = _columns_in_order(keyed.input, keyed.event_time, operator.order_by)
@@ -108,7 +108,7 @@ class FunctionKind(KeyedKind[p.Process]):
         function = code.load(operator.code)
         own = next((TASKS[base] for base in type(function).__mro__ if base in TASKS), None)
         if own is not None:
-            return Work(sent, own(common, keyed), schema)
+            return Dispatch(sent, own(common, keyed), schema)
         if puts_aside := p.gives_errors(operator):
             schema = beside_failed(schema, keyed.input)
             common["schema"] = serialised(arrow_schema(schema))
@@ -121,7 +121,7 @@ class FunctionKind(KeyedKind[p.Process]):
             told=None if operator.told is None else Told(operator.told_by, keyed.told_time),
             in_windows=p.windows_of(frames.resolved.plan, operator.id) is not None,
         )
-        return Work(sent, task, schema)
+        return Dispatch(sent, task, schema)
 
     def form(self, operator: p.Process, resolved: Resolved) -> PortableForm:
         """Return the tables of declared state."""

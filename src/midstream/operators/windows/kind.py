@@ -22,8 +22,8 @@ from midstream.operators.aggregates.kind import (
     results,
 )
 from midstream.operators.keyed import (
+    Dispatch,
     KeyedKind,
-    Work,
     checked_keys,
     layout_of,
     slots_frame,
@@ -81,7 +81,7 @@ class WindowKind(KeyedKind[p.Window]):
         """Return sessions, and late rows in a column of their own."""
         return slots_frame(self, operator, frames)
 
-    def work(self, operator: p.Window, frames: Frames, common: dict[str, Any]) -> Work:
+    def dispatch(self, operator: p.Window, frames: Frames, common: dict[str, Any]) -> Dispatch:
         """Send accumulators of panes; of sessions each row, since few have one key and time."""
         run, compiled = frames.keyed[operator.id], compiled_of(frames.resolved, operator.id)
         combine = (run.combine and not operator.is_session) or not compiled.liftable
@@ -97,14 +97,14 @@ class WindowKind(KeyedKind[p.Window]):
         if not operator.is_session:
             regimes, of_windows = sql.regimes(operator), sql.is_of_windows(operator)
             task = WindowTask(**common, regimes=regimes, of_windows=of_windows)
-            return Work(Sent(rows, columns, combine, with_keys=True, moment=moment), task, schema)
+            return Dispatch(Sent(rows, columns, combine, with_keys=True, moment=moment), task, schema)
         if puts_aside := gives_late(frames.resolved.plan, operator):
             input = frames.resolved.keyed[operator.id].input
             columns[WHOLE] = _whole(input, combine)
             schema = _beside_late(schema, input)
             common["schema"] = serialised(arrow_schema(schema))
         sessions = SessionTask(**common, gives_late=puts_aside)
-        return Work(Sent(rows, columns, combine, with_keys=True, moment=moment), sessions, schema)
+        return Dispatch(Sent(rows, columns, combine, with_keys=True, moment=moment), sessions, schema)
 
     def form(self, operator: p.Window, resolved: Resolved) -> PortableForm:
         """Return the tables of panes, or of sessions."""
