@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from pyspark.sql import SparkSession
 
 import midstream as ms
 from midstream import testing
-from midstream.events import Event, Exchanging
+from midstream.events import After, Event, Exchanging, Step
 from midstream.testing import Live
 
 SCHEMA = "k long, v long"
@@ -39,6 +40,22 @@ def test_a_job_that_has_ended_forgets_and_cancels_nothing(spark: SparkSession) -
             removed.cancel()
         with pytest.raises(ms.JobError, match="has ended"):
             live.job.modify(ms.replace("counted", Count()))
+
+
+def test_a_listener_that_wants_to_leave_the_process_ends_the_job(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark waits for an answer of every epoch: an exception that is none of Python's `Exception` gave it none."""
+
+    def leave(event: Event) -> None:
+        if isinstance(event, After) and event.step is Step.RUN:
+            sys.exit(3)
+
+    flow = ms.Flow("leaving")
+    rows = flow.source("rows", testing.source(spark, str(tmp_path / "a"), SCHEMA, [[(1, 1)]]))
+    rows.sink("out", ms.sinks.noop())
+    job = flow.start(tmp_path / "checkpoint", trigger=ms.every(0), cache=tmp_path / "cache", listener=leave)
+    with pytest.raises(SystemExit):
+        job.await_termination(60)
+    assert not job.is_active
 
 
 def test_a_query_that_cannot_be_exchanged_ends_the_job_with_the_reason(spark: SparkSession, tmp_path: Path) -> None:

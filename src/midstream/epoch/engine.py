@@ -45,7 +45,7 @@ from midstream.epoch.own_threads import OwnThreads
 from midstream.epoch.progress import progress_of
 from midstream.epoch.publication import Publication
 from midstream.epoch.settings import Settings
-from midstream.errors import CheckpointError, PlanError
+from midstream.errors import CheckpointError, JobError, PlanError
 from midstream.events import (
     After,
     Before,
@@ -188,6 +188,8 @@ class Engine:
                 context, root = self.spark.sparkContext, self.journal.storage.root
                 places = {"checkpoint": root, "cache": self.settings.cache, "Spark": context._temp_dir or ""}
                 self.error = with_free_space(explained(error), places)
+                if not isinstance(self.error, Exception):  # nobody would answer Spark, which would wait for ever
+                    raise JobError(f"the epoch was ended by {type(error).__name__}: {error}") from error
                 raise self.error from error
 
     def finish(self) -> None:

@@ -21,7 +21,7 @@ from midstream.operators.kind import (
 from midstream.operators.resolved import Resolved
 from midstream.operators.schemas import serialised, unknown_column
 from midstream.operators.shuffle import Sent, placement
-from midstream.operators.tables import PortableForm
+from midstream.operators.tables import TableForm
 from midstream.operators.task import SlotTask
 from midstream.operators.windows.task import PANE
 from midstream.plan import plan as p
@@ -50,7 +50,7 @@ class KeyedKind(Kind[Node]):
         """Return what is sent to the slots, and their task; `common` has what every `SlotTask` is given."""
 
     @abstractmethod
-    def form(self, operator: Node, resolved: Resolved) -> PortableForm:
+    def form(self, operator: Node, resolved: Resolved) -> TableForm:
         """Return what turns its state into the tables of a savepoint, and back."""
 
     def frame(self, operator: Node, frames: Frames) -> DataFrame:

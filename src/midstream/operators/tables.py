@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 import numpy as np
@@ -292,9 +292,22 @@ class PortableSessions(PortableAggregate):
         return super().load(table, rows) + timers
 
 
+class TableForm(Protocol):
+    """How the state of one operator becomes tables; pickled into tasks."""
+
+    @property
+    def operator(self) -> str:
+        """Its id."""
+        ...
+
+    def portable(self) -> Portable:
+        """Make the converter."""
+        ...
+
+
 @dataclass(frozen=True)
 class PortableForm:
-    """How the state of one operator becomes tables; pickled into tasks."""
+    """How declared state, or the accumulators of aggregates, become tables."""
 
     operator: str
     keys: bytes  # Arrow schema, serialised

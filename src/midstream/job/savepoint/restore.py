@@ -30,7 +30,7 @@ from midstream.job.savepoint.write import copy_offsets
 from midstream.operators.kinds import keyed_kind_of
 from midstream.operators.resolve import resolve
 from midstream.operators.resolved import Resolved, check_layout, hashed
-from midstream.operators.tables import PortableForm
+from midstream.operators.tables import TableForm
 from midstream.plan import plan as p
 from midstream.plan.compatibility import check_groups, check_state_fits
 from midstream.plan.routing import DEFAULT_GROUPS
@@ -155,7 +155,7 @@ def _load(
 class EntriesTask:
     """Turns rows of a table into entries of stores."""
 
-    form: PortableForm
+    form: TableForm
     table: str
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

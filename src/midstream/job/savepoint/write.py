@@ -31,7 +31,7 @@ from midstream.errors import CheckpointError
 from midstream.job.savepoint.files import SavedFile
 from midstream.job.savepoint.manifest import MANIFEST, SAVED, Manifest
 from midstream.operators.kinds import keyed_kind_of
-from midstream.operators.tables import PortableForm
+from midstream.operators.tables import TableForm
 from midstream.plan import plan as p
 from midstream.state.cache import Cache
 from midstream.state.history import Head
@@ -88,7 +88,7 @@ def write_savepoint(engine: Engine, target: Storage) -> str:
 
 
 def _dump(
-    engine: Engine, form: PortableForm, commit: Commit, state: OperatorState, target: Storage
+    engine: Engine, form: TableForm, commit: Commit, state: OperatorState, target: Storage
 ) -> dict[str, SavedFile]:
     """Write the tables of an operator; return its files."""
     head = Head(
@@ -117,7 +117,7 @@ def _dump(
 class DumpTask:
     """Writes the tables of some groups as Parquet, one row group per key-group."""
 
-    form: PortableForm
+    form: TableForm
     head: Head
     target: str
 
