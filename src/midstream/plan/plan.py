@@ -236,11 +236,7 @@ _NODES: dict[str, type[Operator]] = {}  # tag -> the node that plan files hold u
 
 def register_node(node: type[Operator]) -> None:
     """Let plans hold a node, also one that is defined elsewhere; its tag must be its own, for good."""
-    tag = node.__struct_config__.tag
-    if not isinstance(tag, str):
-        raise PlanError(
-            f"{node.__name__} needs a tag to be known by in plan files: class {node.__name__}(..., tag=...)"
-        )
+    tag = str(node.__struct_config__.tag)
     if _NODES.setdefault(tag, node).__qualname__ != node.__qualname__:
         raise PlanError(f"the tag {tag!r} of {node.__name__} is taken by {_NODES[tag].__name__}")
     _NODES[tag] = node
