@@ -22,7 +22,7 @@ def main(target: str) -> None:
     from pyspark import SparkContext
 
     from tests.faults import workload
-    from tests.session import local
+    from tests.support.session import local
 
     spark = local()
     with tempfile.TemporaryDirectory() as root:
