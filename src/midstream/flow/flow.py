@@ -95,13 +95,13 @@ class Flow:
                 it is in `job.modifications`, is rolled back if its first epoch fails, and can be undone.
             savepoint: start a new checkpoint from this savepoint.
             groups: number of key-groups, fixed for the job's life (128).
-            options: see `midstream.job.start.start`.
+            options: see `midstream.job.start.Options`.
         """
-        from midstream.job.start import start
+        from midstream.job.start import Options, start
 
         return start(
             self, checkpoint, trigger=trigger or every("1 second"), on_drift=on_drift, savepoint=savepoint,
-            groups=groups, **options,
+            groups=groups, options=Options(**options),
         )  # fmt: skip
 
     def add(self, *operators: AnyOperator) -> None:

@@ -10,6 +10,7 @@ import sys
 import tempfile
 import uuid
 from collections.abc import Callable
+from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ import msgspec
 from midstream.checkpoint.exclusive import Exclusive
 from midstream.checkpoint.journal import Journal
 from midstream.checkpoint.lease import Lease
+from midstream.checkpoint.records import Identity
 from midstream.checkpoint.storage import Storage
 from midstream.durations import Duration, micros
 from midstream.epoch.clock import EpochClock
@@ -57,39 +59,11 @@ _OLDER = (
 )
 
 
-def start(
-    flow: Flow,
-    checkpoint: str | PathLike[str],
-    *,
-    trigger: Trigger,
-    on_drift: str = "fail",
-    savepoint: str | PathLike[str] | None = None,
-    groups: int | None = None,
-    cache: str | PathLike[str] | None = None,
-    keep_epochs: int = 10,
-    rows_per_arrow_batch: int = 100_000,
-    restore_in_place: bool = False,
-    prefetch_budget: int = 64 << 20,
-    prefetch_time: Duration = "50 milliseconds",
-    standbys: int = 0,
-    snapshot_budget: int = 1 << 20,
-    store_bytes_per_second: int = 0,
-    on_join: str = "ignore",
-    cut_deadline: Duration = "60 seconds",
-    publish_tries: int = 5,
-    on_lost_output: str = "fail",
-    clock: Callable[[], int] | None = None,
-    listener: Callable[[Event], None] | None = None,
-) -> Job:
-    """Start a flow; the options that `Flow.start` passes on.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Options:
+    """Options of a job outside its flow, which `Flow.start` passes on.
 
-    Args:
-        flow: what to run.
-        checkpoint: as in `Flow.start`, like the next four.
-        trigger: when an epoch begins.
-        on_drift: what to do if the flow has changed.
-        savepoint: where to begin.
-        groups: number of key-groups.
+    Attributes:
         cache: directory for the local copy of the state: a directory of your user below the system's temporary one,
             or, on a cluster, the working directory of each executor. Executors never share a copy.
         keep_epochs: how many committed epochs stay restorable.
@@ -113,16 +87,67 @@ def start(
         clock: gives microseconds since 1970; the wall clock by default, whose jumps are followed after a minute only.
         listener: called with every event of `midstream.events`, in the thread of the epoch.
     """
+
+    cache: str | PathLike[str] | None = None
+    keep_epochs: int = 10
+    rows_per_arrow_batch: int = 100_000
+    restore_in_place: bool = False
+    prefetch_budget: int = 64 << 20
+    prefetch_time: Duration = "50 milliseconds"
+    standbys: int = 0
+    snapshot_budget: int = 1 << 20
+    store_bytes_per_second: int = 0
+    on_join: str = "ignore"
+    cut_deadline: Duration = "60 seconds"
+    publish_tries: int = 5
+    on_lost_output: str = "fail"
+    clock: Callable[[], int] | None = None
+    listener: Callable[[Event], None] | None = None
+
+    def __post_init__(self) -> None:
+        if self.on_join not in ("ignore", "rebalance"):
+            raise PlanError(f"on_join is 'ignore' or 'rebalance', not {self.on_join!r}")
+        if self.on_lost_output not in ("fail", "accept"):
+            raise PlanError(f"on_lost_output is 'fail' or 'accept', not {self.on_lost_output!r}")
+        if self.publish_tries < 1:
+            raise PlanError(f"publish_tries must be 1 or more, not {self.publish_tries}")
+        if self.standbys < 0:
+            raise PlanError(f"standbys must be 0 or more, not {self.standbys}")
+
+    def settings(self, *, on_cluster: bool, once: bool) -> Settings:
+        """Return them as the engine knows them."""
+        directory = os.fspath(self.cache) if self.cache is not None else "" if on_cluster else _default_cache()
+        return Settings(
+            directory,
+            self.keep_epochs,
+            snapshot_budget=self.snapshot_budget,
+            store_bytes_per_second=self.store_bytes_per_second,
+            rows_per_arrow_batch=self.rows_per_arrow_batch,
+            in_place=self.restore_in_place,
+            apart=on_cluster,
+            defers=on_cluster and not once,
+            prefetch_budget=self.prefetch_budget,
+            prefetch_time=micros(self.prefetch_time),
+            standbys=self.standbys,
+            cut_deadline=micros(self.cut_deadline) / 1e6,
+            publish_tries=self.publish_tries,
+            accept_lost_output=self.on_lost_output == "accept",
+        )
+
+
+def start(
+    flow: Flow,
+    checkpoint: str | PathLike[str],
+    *,
+    trigger: Trigger,
+    on_drift: str,
+    savepoint: str | PathLike[str] | None,
+    groups: int | None,
+    options: Options,
+) -> Job:
+    """Start a flow; the arguments are those of `Flow.start`."""
     if on_drift not in ("fail", "keep", "apply"):
         raise PlanError(f"on_drift is 'fail', 'keep' or 'apply', not {on_drift!r}")
-    if on_join not in ("ignore", "rebalance"):
-        raise PlanError(f"on_join is 'ignore' or 'rebalance', not {on_join!r}")
-    if on_lost_output not in ("fail", "accept"):
-        raise PlanError(f"on_lost_output is 'fail' or 'accept', not {on_lost_output!r}")
-    if publish_tries < 1:
-        raise PlanError(f"publish_tries must be 1 or more, not {publish_tries}")
-    if standbys < 0:
-        raise PlanError(f"standbys must be 0 or more, not {standbys}")
     require_java()
     if not flow.sources:
         raise PlanError(f"flow {flow.name!r} has no source; add one with flow.source(id, streaming_dataframe)")
@@ -135,70 +160,78 @@ def start(
     lease = Lease(storage)
     try:
         journal = Journal(storage, None if storage.is_local else Exclusive(spark, storage).create)
-        identity = journal.identity()
-        if savepoint is not None:
-            if identity is not None:
-                raise CheckpointError(
-                    f"{storage.root} holds a job already; start from the savepoint {savepoint} with a new checkpoint"
-                )
-            identity = restore_savepoint(spark, Storage.at(savepoint), storage, flow, groups)
-        if journal.is_half_restored():
-            raise CheckpointError(
-                f"a start from a savepoint ended before all of it was in {storage.root}; start from that savepoint "
-                "again, with this checkpoint or another one"
-            )
-        if identity is None:
-            identity = journal.create(uuid.uuid4().hex, groups or DEFAULT_GROUPS)
-        if groups not in (None, identity.groups):
-            raise CheckpointError(
-                f"the job of {storage.root} has {identity.groups} groups, fixed for its life; write a savepoint and "
-                f"start from it with groups={groups}"
-            )
+        identity = _identity(spark, journal, flow, savepoint, groups)
         resolved, drifted = _plan_to_run(spark, journal, identity.job, flow, on_drift)
-        on_cluster = not (spark.sparkContext.master or "").startswith("local")
-        directory = os.fspath(cache) if cache is not None else "" if on_cluster else _default_cache()
-        if not on_cluster:
-            discard_other_boots(directory, identity.job)
-        engine = Engine(
-            spark=spark,
-            journal=journal,
-            job=identity.job,
-            query_name=f"{flow.name}-{identity.job[:8]}",
-            groups=identity.groups,
-            resolved=resolved,
-            feeds=journal.feeds(),
-            cores=spark.sparkContext.defaultParallelism,
-            settings=Settings(
-                directory,
-                keep_epochs,
-                snapshot_budget=snapshot_budget,
-                store_bytes_per_second=store_bytes_per_second,
-                rows_per_arrow_batch=rows_per_arrow_batch,
-                in_place=restore_in_place,
-                apart=on_cluster,
-                defers=on_cluster and not trigger.once,
-                prefetch_budget=prefetch_budget,
-                prefetch_time=micros(prefetch_time),
-                standbys=standbys,
-                cut_deadline=micros(cut_deadline) / 1e6,
-                publish_tries=publish_tries,
-                accept_lost_output=on_lost_output == "accept",
-            ),
-            clock=EpochClock() if clock is None else EpochClock(clock, None),
-            listener=listener or ignore,
-            guard=lease.check,
-        )
-        engine.recover()
-        engine.settle()
-        journal.write_plan(engine.resolved.plan)
+        engine = _engine(spark, journal, identity, resolved, flow.name, trigger, options, lease)
         job = Job(flow, engine, lease, trigger)
-        if on_join == "rebalance":
+        if options.on_join == "rebalance":
             engine.assignment.joined = lambda: job.modify(rebalance())
         job._begin(drifted)
         return job
     except BaseException:
         lease.release()
         raise
+
+
+def _identity(
+    spark: SparkSession, journal: Journal, flow: Flow, savepoint: str | PathLike[str] | None, groups: int | None
+) -> Identity:
+    """Read what the checkpoint is, or make it: new, or from a savepoint."""
+    identity, root = journal.identity(), journal.storage.root
+    if savepoint is not None:
+        if identity is not None:
+            raise CheckpointError(
+                f"{root} holds a job already; start from the savepoint {savepoint} with a new checkpoint"
+            )
+        identity = restore_savepoint(spark, Storage.at(savepoint), journal.storage, flow, groups)
+    if journal.is_half_restored():
+        raise CheckpointError(
+            f"a start from a savepoint ended before all of it was in {root}; start from it again, with this "
+            "checkpoint or another one"
+        )
+    if identity is None:
+        identity = journal.create(uuid.uuid4().hex, groups or DEFAULT_GROUPS)
+    if groups not in (None, identity.groups):
+        raise CheckpointError(
+            f"the job of {root} has {identity.groups} groups, fixed for its life; write a savepoint and start from it "
+            f"with groups={groups}"
+        )
+    return identity
+
+
+def _engine(
+    spark: SparkSession,
+    journal: Journal,
+    identity: Identity,
+    resolved: Resolved,
+    name: str,
+    trigger: Trigger,
+    options: Options,
+    lease: Lease,
+) -> Engine:
+    """Make the engine, and take up what the checkpoint has."""
+    on_cluster = not (spark.sparkContext.master or "").startswith("local")
+    settings = options.settings(on_cluster=on_cluster, once=trigger.once)
+    if not on_cluster:
+        discard_other_boots(settings.cache, identity.job)
+    engine = Engine(
+        spark=spark,
+        journal=journal,
+        job=identity.job,
+        query_name=f"{name}-{identity.job[:8]}",
+        groups=identity.groups,
+        resolved=resolved,
+        feeds=journal.feeds(),
+        cores=spark.sparkContext.defaultParallelism,
+        settings=settings,
+        clock=EpochClock() if options.clock is None else EpochClock(options.clock, None),
+        listener=options.listener or ignore,
+        guard=lease.check,
+    )
+    engine.recover()
+    engine.settle()
+    journal.write_plan(engine.resolved.plan)
+    return engine
 
 
 def _use_this_python(spark: SparkSession) -> None:
