@@ -57,8 +57,8 @@ def sinks(
 ) -> None:
     """Show whether the sinks of a job have what its checkpoint says was published to them.
 
-    For after a backup was restored. Nothing is changed. Ends with 0 if all fit, with 1 if one does not. Code that the
-    checkpoint holds is loaded: use it on checkpoints that you trust.
+    Use it after restoring a backup. Nothing is changed. Ends with 0 if all fit, with 1 if one does not. It loads code
+    from the checkpoint: use it on checkpoints that you trust.
     """
     from midstream.job.sink_report import report
 
@@ -83,19 +83,20 @@ def ingest(
         str | None,
         typer.Option(help="Columns, as 'user long, price double'; without it each line is a string `value`."),
     ] = None,
-    max_bytes: Annotated[int, typer.Option(help="The most bytes on disk; then producers wait.", min=1 << 16)] = 10
-    << 30,
-    max_record: Annotated[int, typer.Option(help="The most bytes of a line; longer ones are refused.")] = 1 << 20,
+    max_bytes: Annotated[
+        int, typer.Option(help="The most bytes on disk; at this bound producers wait.", min=1 << 16)
+    ] = 10 << 30,
+    max_record: Annotated[int, typer.Option(help="The most bytes in a line; longer ones are refused.")] = 1 << 20,
     allow_remote: Annotated[
         bool, typer.Option("--allow-remote", help="Listen where other machines can connect; needs a token.")
     ] = False,
     token_file: Annotated[Path | None, typer.Option(help="File with the token that producers must send.")] = None,
     max_connections: Annotated[
-        int, typer.Option(help="The most connections; beyond it, who does the least is closed.", min=1)
+        int, typer.Option(help="The most connections; beyond it, the least active are closed.", min=1)
     ] = 1000,
     idle: Annotated[float, typer.Option(help="Seconds after which a silent connection is closed.", min=0.1)] = 300.0,
 ) -> None:
-    """Take in records over TCP and HTTP, and acknowledge them when they are on disk.
+    """Take records over TCP and HTTP, and acknowledge them when they are on disk.
 
     Read them with ms.sources.spool(DIRECTORY). Ends with 0 on Ctrl-C or SIGTERM, with 1 on an error.
     """
@@ -109,16 +110,14 @@ def nexmark_generate(
     out: Annotated[Path, typer.Option(help="Directory for the files; made if it does not exist.")],
     events: Annotated[int, typer.Option(help="How many events: persons, auctions and bids.", min=1)] = 1_000_000,
     seed: Annotated[int, typer.Option(help="Another seed gives other events.", min=0)] = 0,
-    out_of_order: Annotated[
-        int, typer.Option(help="Events change places within groups of this many; 1: in order.", min=1)
-    ] = 1,
+    out_of_order: Annotated[int, typer.Option(help="Mix events within groups of this many; 1: in order.", min=1)] = 1,
     events_per_second: Annotated[
         int, typer.Option(help="How many events share a second of event time.", min=1)
     ] = 1_000,
 ) -> None:
     """Write events as Parquet: the folders person, auction and bid.
 
-    The same options give the same events. An earlier result in the directory is replaced; what is not one is refused.
+    The same options give the same events. An earlier result in the directory is replaced; anything else is refused.
     """
     from midstream.nexmark import command
 
@@ -171,7 +170,7 @@ def modify(
 
 @bench.command()
 def endurance(
-    modifications: Annotated[int, typer.Option(help="How many, one after the other.", min=1)] = 1_000,
+    modifications: Annotated[int, typer.Option(help="How many modifications, one after the other.", min=1)] = 1_000,
     rows: Annotated[int, typer.Option(help="Rows per epoch.", min=1)] = 500,
     json: Json = None,
 ) -> None:
@@ -194,7 +193,7 @@ Slots = Annotated[int, typer.Option(help="Tasks that share the keys, 0: one for 
 def nexmark_run(
     query: Query,
     out: Annotated[Path, typer.Option(help="Directory for the results, as Parquet.")],
-    checkpoint: Annotated[Path, typer.Option(help="Directory of the job; run again with it to go on.")],
+    checkpoint: Annotated[Path, typer.Option(help="Directory of the job; use it again to continue.")],
     events: Events = 100_000,
     seed: Seed = 0,
     rows_per_epoch: RowsPerEpoch = 10_000,
@@ -204,25 +203,26 @@ def nexmark_run(
     modify: Annotated[
         Path | None,
         typer.Option(
-            help="Python file with changes(epoch): what to modify after an epoch, a list.", exists=True, dir_okay=False
+            help="Python file with changes(epoch), which returns a list of changes.", exists=True, dir_okay=False
         ),
     ] = None,
 ) -> None:
     """Run a query over events that end, close its windows, and write the results.
 
-    Killed, it goes on where it was when it is run again with the same options.
+    If it is killed, run it again with the same options, and it goes on where it was.
     """
     from midstream.nexmark import command, generator, running
 
     config = generator.Config(seed=seed, out_of_order=out_of_order, events_per_second=events_per_second)
-    command.run(running.Run(query, events, config, out, checkpoint, rows_per_epoch, slots), modify)
+    command.run(running.QueryRun(query, events, config, out, checkpoint, rows_per_epoch, slots), modify)
 
 
 @nexmark.command("check")
 def nexmark_check(
     query: Query,
     out: Annotated[
-        Path | None, typer.Option(help="Results of `nexmark run` with the same events; without, it is run first.")
+        Path | None,
+        typer.Option(help="Results of `nexmark run` with the same events; by default the query runs first."),
     ] = None,
     events: Events = 100_000,
     seed: Seed = 0,
@@ -231,7 +231,7 @@ def nexmark_check(
     events_per_second: PerSecond = 1_000,
     slots: Slots = 0,
 ) -> None:
-    """Compare results with those that DuckDB computes from the same events, as multisets; 1 if they differ."""
+    """Compare results with those that DuckDB computes from the same events, as multisets; exit 1 if they differ."""
     from midstream.nexmark import command, generator
 
     config = generator.Config(seed=seed, out_of_order=out_of_order, events_per_second=events_per_second)
@@ -241,11 +241,11 @@ def nexmark_check(
 @nexmark.command("bench")
 def nexmark_bench(
     queries: Annotated[list[str] | None, typer.Argument(help="q0 to q8; all by default.")] = None,
-    events: Annotated[int, typer.Option(help="How many; 0: nine epochs of them.", min=0)] = 0,
+    events: Annotated[int, typer.Option(help="How many events; 0: nine epochs of them.", min=0)] = 0,
     rows_per_epoch: Annotated[
-        int, typer.Option(help="Events in an epoch; 0: about as many as we take a second for.", min=0)
+        int, typer.Option(help="Events in an epoch; 0: about as many as we process in a second.", min=0)
     ] = 0,
-    rounds: Annotated[int, typer.Option(help="How often each is run; the median counts.", min=1)] = 4,
+    rounds: Annotated[int, typer.Option(help="How often each query runs; the median counts.", min=1)] = 4,
     json: Json = None,
 ) -> None:
     """Events per second of each query, ours and as plain Structured Streaming; results are checked first."""
@@ -266,7 +266,7 @@ def rescale(
     seconds: Annotated[int, typer.Option(help="Length of the steady stretch before the move.")] = 30,
     every_ms: Annotated[int, typer.Option(help="How often an epoch begins, in milliseconds.")] = 250,
     store_mb_per_s: Annotated[int, typer.Option(help="Read the store no faster than this, 0: as fast as it is.")] = 0,
-    rounds: Annotated[int, typer.Option(help="Runs of each strategy, in turn; the one in the middle counts.")] = 1,
+    rounds: Annotated[int, typer.Option(help="Runs of each strategy, in turn; the median counts.")] = 1,
     cache: Annotated[
         Path | None, typer.Option(help="Directory for the executors' copies, on a disk of its own.")
     ] = None,
@@ -333,18 +333,18 @@ def ingest_bench(
 def siege(
     malformed: Annotated[int, typer.Option(help="Malformed requests, over all rounds.")] = 10_000,
     connections: Annotated[int, typer.Option(help="Slow and idle connections.", min=0)] = 1_000,
-    seconds: Annotated[float, typer.Option(help="Of each half of a round.")] = 30.0,
+    seconds: Annotated[float, typer.Option(help="Length of each half of a round.")] = 30.0,
     rounds: Annotated[int, typer.Option(help="Undisturbed and besieged, one after the other.")] = 2,
     json: Json = None,
 ) -> None:
-    """How long producers wait for the server while others mean it harm."""
+    """How long producers wait for the server while others attack it."""
     from midstream.bench import siege as bench_siege
 
     bench_siege.run(malformed=malformed, connections=connections, seconds=seconds, rounds=rounds, json=json)
 
 
 def main() -> None:
-    """Run the command; an error of ours is a message, not a traceback."""
+    """Run the command; show errors of Midstream as a message, not a traceback."""
     try:
         app()
     except MidstreamError as error:

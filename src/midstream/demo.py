@@ -1,4 +1,4 @@
-"""The demo: a live job over generated bids, its results printed as they come, ended by itself."""
+"""The demo: a live job over generated bids that prints its results as they come, and ends by itself."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Hottest(ms.KeyedFunction):
 
 
 class Picky(Hottest):
-    """A bad idea: fails on the first real epoch, when state is there."""
+    """A bad idea: it fails in the first real epoch, when there is state."""
 
     def process(self, key: int, rows: list[Any], ctx: ms.Context) -> Any:
         """Refuse auctions that have had bids before."""
@@ -101,7 +101,7 @@ def _run(spark: SparkSession, directory: str, epochs: int, rate: int, console: C
 
 
 def _change(job: ms.Job, timeline: Timeline, out: Any) -> None:
-    """Change the job while it runs: four modifications, a few epochs apart; one is bad, one is taken back."""
+    """Change the job while it runs: four modifications, a few epochs apart; one is bad, one is an undo."""
     fair = ms.transform(lambda df: df.withColumn("price", F.expr("least(price, 200)")))
     steps: list[tuple[int, str, Any]] = [
         (4, "replace the filter: only bids above 20", lambda: job.modify(ms.replace("big", big(20)))),
@@ -139,7 +139,7 @@ class Timeline:
         self._task = self.bar.add_task("running", total=epochs)
 
     def listen(self, event: events.Event) -> None:
-        """Note an epoch, or a modification that was rolled back in the epoch at hand."""
+        """Note an epoch, or a modification that was rolled back in the current epoch."""
         if isinstance(event, events.Modifying) and event.phase == ms.Phase.ROLLED_BACK.value:
             self._marks[len(self.progress)] = f"{event.number} rolled back, run again"
         if isinstance(event, events.Progress):
@@ -149,7 +149,7 @@ class Timeline:
                 self._committed.notify_all()
 
     def wait(self, job: ms.Job, epochs: int) -> None:
-        """Wait until so many epochs are committed."""
+        """Wait until this many epochs are committed."""
         with self._committed:
             while len(self.progress) < epochs and job.is_active:
                 self._committed.wait(1)

@@ -59,7 +59,7 @@ def micros(duration: Duration) -> int:
 
 
 def _unit(word: str) -> int:
-    """How many microseconds a unit has; 0 if there is none of that name."""
+    """Return the microseconds of a unit; 0 if there is none of that name."""
     return next(
         (_UNITS[unit] for name in (word, word.removesuffix("s")) if (unit := _SHORT.get(name, name)) in _UNITS), 0
     )

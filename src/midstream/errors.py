@@ -30,6 +30,6 @@ class JobError(MidstreamError):
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of a message, or the kind of error that has none: those of Spark are long."""
+    """Return the first line of a message, or the kind of an error without one: messages of Spark are long."""
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__

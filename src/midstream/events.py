@@ -63,7 +63,7 @@ class Republish:
 
 @dataclass(frozen=True, slots=True)
 class Modifying:
-    """A modification comes to a phase: its record is about to be written, or is written. Told in its own thread."""
+    """A modification enters a phase: its record is about to be written, or is written. Sent in its own thread."""
 
     number: int
     phase: str
@@ -72,7 +72,7 @@ class Modifying:
 
 @dataclass(frozen=True, slots=True)
 class Exchanging:
-    """The query under the job is started, or exchanged: a step of that is done, in this order."""
+    """A step of starting or exchanging the query under the job is done, in this order."""
 
     step: str  # stopped, feeds, offsets, started
 
@@ -89,11 +89,11 @@ class Progress:
     watermarks: dict[str, str | None]
     log_bytes: int
     snapshots: int
-    accessed: dict[str, int] = field(default_factory=dict)  # operator id -> groups that its slots looked into
+    accessed: dict[str, int] = field(default_factory=dict)  # operator id -> groups that its slots accessed
     restored: dict[str, int] = field(default_factory=dict)  # operator id -> of them, those that were not there
     copied: dict[str, int] = field(default_factory=dict)  # operator id -> bytes that they read from the durable store
     moving: dict[str, int] = field(default_factory=dict)  # operator id -> groups that wait to be moved
-    entries: dict[str, int] = field(default_factory=dict)  # operator id -> entries of its state, at the last look
+    entries: dict[str, int] = field(default_factory=dict)  # operator id -> entries of its state, when last counted
     state_bytes: dict[str, int] = field(default_factory=dict)  # operator id -> bytes of its state in the caches
     late: dict[str, int] = field(default_factory=dict)  # window operator id -> rows that it did not take
     errors: dict[str, int] = field(default_factory=dict)  # operator id -> rows and timers that it put aside

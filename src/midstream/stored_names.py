@@ -1,9 +1,9 @@
-"""Names under which stored code refers to ours: they stay, whatever becomes of files and modules.
+"""Names under which stored code refers to Midstream's own: they stay, whatever becomes of files and modules.
 
 A plan in a checkpoint holds pickled code, and that names classes and functions of Midstream. Pickle would name them by
-module, so that a module which moves would break every checkpoint. It is given the names here instead: those of
-`import midstream as ms`, and these of classes that users meet only through what they call. A name that was ever
-written stays for good; where it points to may change. This module itself must not move.
+module, so that moving a module would break every checkpoint. It uses these names instead: those of
+`import midstream as ms`, and the ones below, of classes that users meet only through what they call. A name that was
+ever written stays for good; where it points to may change. This module itself must not move.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ PLACES = {
     "BoundedJoin": "operators.joins.rules",
     "Code": "plan.code",
     "Console": "sinks.console",
-    "CountPart": "operators.windows.by_count.rules:Part",
-    "CountResult": "operators.windows.by_count.rules:Result",
+    "CountPart": "operators.windows.by_count.rules",
+    "CountResult": "operators.windows.by_count.rules",
     "CountWindows": "operators.windows.by_count.rules",
     "Deduplicate": "operators.functions.deduplicate",
     "Delta": "sinks.delta",
@@ -32,7 +32,7 @@ PLACES = {
     "Noop": "sinks.noop",
     "Postgres": "sinks.postgres",
     "Secret": "sinks.contract",
-    "SharedState": "operators.functions.declare",
+    "SharedState": "operators.functions.declare:SharedDeclaration",
     "SideForm": "operators.joins.common_form",
     "Sink": "sinks.contract",
     "SpooledSink": "sinks.spooled",
@@ -54,7 +54,7 @@ def stored_name(thing: Any) -> str | None:
 
 
 def named(name: str) -> Any:
-    """Return what has a name.
+    """Return the class or function of a name.
 
     >>> named("Files").__name__, named("ms.KeyedFunction.process").__qualname__
     ('Files', 'KeyedFunction.process')

@@ -236,7 +236,7 @@ def test_rescale_refuses_an_unknown_strategy_before_it_starts_anything():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "reason"), [("wrong", "aggregate gave a wrong result"), ("lost", "499 keys")])
+@pytest.mark.parametrize(("name", "reason"), [("wrong", "aggregate has a wrong result"), ("lost", "499 keys")])
 def test_a_wrong_result_is_noticed_before_a_figure_is_given(attempts: dict[str, Attempt], name: str, reason: str):
     outcome, printed, record, _ = attempts[name]
     assert outcome.startswith("wrong: ")
@@ -273,7 +273,7 @@ def test_a_table_that_differs_from_the_oracle_is_refused(spark: SparkSession, fo
     schema = "key long, n long, total long"
     expected = spark.createDataFrame([(1, 2, 30), (2, 1, 5)], schema)
     check("same", spark.createDataFrame([(2, 1, 5), (1, 2, 30)], schema), expected)
-    with pytest.raises(ResultError, match=r"other gave a wrong result.*\n  key "):
+    with pytest.raises(ResultError, match=r"other has a wrong result.*\n  key "):
         check("other", spark.createDataFrame(found, schema), expected)
 
 

@@ -290,6 +290,6 @@ def test_the_siege_checks_that_nothing_but_what_was_acknowledged_is_in_the_spool
         "400": 24, "405": 3, "413": 3, "431": 3, "505": 3,
     }  # fmt: skip
     monkeypatch.setattr(siege, "check", lambda spool, sent: bench.check(spool, sent[:-1]))
-    with pytest.raises(ResultError, match="records that nobody sent"):
+    with pytest.raises(ResultError, match="records that no producer sent"):
         siege.run(malformed=1, connections=0, seconds=0.1, rounds=1, producers=2, json=tmp_path / "wrong.json")
     assert not (tmp_path / "wrong.json").exists()

@@ -83,8 +83,8 @@ def test_an_earlier_result_is_replaced(made: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        (("--out", "."), "holds letter, which was not made by this command"),
-        (("--out", "../added"), "holds notes, which was not made by this command"),
+        (("--out", "."), "holds letter, which this command did not make"),
+        (("--out", "../added"), "holds notes, which this command did not make"),
         (("--out", "letter"), "is a file; name a directory"),
         (("--out", "new", "--out-of-order", "953"), "must not be a multiple of 953"),
         (("--out", "new", "--seed", str(1 << 63)), "must be in [0, 2^63)"),
@@ -129,7 +129,7 @@ def test_ctrl_c_stops_a_run_that_goes_on_with_the_same_command(tmp_path: Path) -
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130, errors
-    assert re.search(r"stopped after epoch \d+ of 40; the same command goes on from there", errors), errors
+    assert re.search(r"stopped after epoch \d+ of 40; run the same command again to continue", errors), errors
     assert "Traceback" not in errors
     code, said, errors = nexmark(*check)
     assert (code, "are missing" in said, "Traceback" in errors) == (1, True, False), said + errors

@@ -2,7 +2,7 @@
 
 Each line of `SCENARIOS` is a run of the job of the fault tests, its groups moved while it runs: what it is told to do,
 one modification after the other, and which fault strikes. `KILLED` are runs of another job, with or without standbys,
-and `JOINED` is one to which a third executor comes.
+`JOINED` is one to which a third executor comes, and `OUTSIDE` one with a store and a strategy of another package.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from midstream.modifications.changes import Change
 from midstream.placement.anchor import anchored, executors, keep_executors
 from midstream.testing import Cluster, cluster
 from midstream.testing.spark_cluster import QUICK
-from tests.cluster import joining, losing
+from tests.cluster import joining, losing, outside
 from tests.faults import workload
 from tests.support.modifying import files_read
 
@@ -72,6 +72,7 @@ SCENARIOS = {
 
 
 JOINED = "an executor joins"  # two others
+OUTSIDE = "store and strategy of another package"
 KILLED = {"worker killed": 0, "worker killed, standbys": 1}  # -> how many second copies
 
 
@@ -202,6 +203,8 @@ def main(root: str, names: Sequence[str]) -> None:
                 told = losing.run(spark, workers, directory, KILLED[name])
             elif name == JOINED:
                 told = joining.run(spark, workers, until)
+            elif name == OUTSIDE:
+                told = outside.run(spark, until)
             else:
                 until(lambda: len(executors(spark)) == len(workers.workers), "every worker has an executor")
                 told = run(spark, workers, directory, SCENARIOS[name])

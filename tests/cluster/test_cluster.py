@@ -14,15 +14,17 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.cluster import outside
 from tests.cluster.joining import KEYS
 from tests.cluster.losing import EPOCHS, rows
-from tests.cluster.moving import FILES, JOINED, SCENARIOS, STRATEGIES, directory_of
+from tests.cluster.moving import FILES, JOINED, OUTSIDE, SCENARIOS, STRATEGIES, directory_of
 from tests.faults import workload
 
 LEAST = {"in": "5", "out": "5", "drain": "[56]"}  # groups that must move, of 16: three executors have 6, 5 and 5
@@ -69,7 +71,7 @@ def run_to_death(root: Path, name: str) -> dict[str, Any]:
 
 def _ended(root: Path, *names: str) -> subprocess.CompletedProcess[str]:
     repository = Path(__file__).parents[2]
-    path = os.pathsep.join(filter(None, [str(repository / "src"), os.environ.get("PYTHONPATH", "")]))
+    path = os.pathsep.join(filter(None, [str(repository / "src"), str(repository), os.environ.get("PYTHONPATH", "")]))
     command = [sys.executable, "-m", "tests.cluster.moving", str(root), *names]
     environment = {**os.environ, "PYTHONPATH": path}
     return subprocess.run(
@@ -153,6 +155,18 @@ def check_joined(told: dict[str, Any]) -> None:
     assert told["sums"] == {id: {str(told["fed"]): KEYS} for id in ("free", "fixed")}, "each row of each key once"
 
 
+def check_outside(told: dict[str, Any]) -> None:
+    """See that groups have moved one by one, as the strategy says, in the store of another package, and are whole."""
+    assert told["moved"] == ["Completed", "5 of 16 groups of 'sums' change their executor", ""]
+    waiting = [5, *told["waiting"]]
+    assert all(before - after in (0, 1) for before, after in pairwise(waiting)), f"one in an epoch: {waiting}"
+    assert waiting[-1] == 0
+    assert sorted(told["groups"]) == [5, 5, 6]
+    assert sum(told["restored"].values()) == 0, "all groups are on their executors"
+    assert told["caches"] == 3, "each executor has copies of its own"
+    assert told["sums"] == {"3": outside.KEYS}, "each row of each key once"
+
+
 def check_moved(scenario: str, told: dict[str, Any], undisturbed: Undisturbed) -> None:
     """See that nothing is lost, that the fewest groups have moved, and that all are on their executors."""
     check(scenario, told, undisturbed)
@@ -175,9 +189,11 @@ def test_a_worker_killed_in_mid_epoch_changes_nothing(tmp_path: Path) -> None:
 def test_a_killed_worker_changes_nothing_one_that_joins_gets_its_share_and_strategies_lose_nothing(
     undisturbed: Undisturbed, tmp_path: Path
 ) -> None:
-    killed, joined, moved = run(tmp_path, "worker killed, standbys", JOINED, "some strategies")  # it starts slowly
+    names = ("worker killed, standbys", JOINED, OUTSIDE, "some strategies")  # on one cluster: it starts slowly
+    killed, joined, others, moved = run(tmp_path, *names)
     check_killed(killed, tmp_path / directory_of("worker killed, standbys"), standbys=1)
     check_joined(joined)
+    check_outside(others)
     check_moved("some strategies", moved, undisturbed)
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import lmdb
 import pytest
@@ -12,16 +14,20 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from midstream.errors import StateError
+from midstream.state.background import in_background
 from midstream.state.stores.contract import (
     FIRST,
     LAST,
     GroupStore,
+    InPlaceStore,
+    StoreKind,
     Version,
 )
 from midstream.state.stores.layered import LayeredStore
-from midstream.state.stores.lmdb import LmdbStore
+from midstream.state.stores.lmdb_kind import LmdbKind
 from midstream.state.stores.memory import MemoryStore
 from midstream.state.throttle import Throttle
+from tests.outside.whole import Whole
 from tests.support.edits import Edits
 
 Entries = dict[bytes, bytes]
@@ -31,14 +37,33 @@ BEGIN = Version("job", 1, "first")
 NEXT = Version("job", 2, "second")
 
 
+KINDS: dict[str, StoreKind] = {
+    "lmdb": LmdbKind(),
+    "whole": Whole(),
+}
+
+
+class Implementation(NamedTuple):
+    """How a store is made, and how it is made of a snapshot."""
+
+    make: Callable[[Path, Entries], GroupStore]
+    restored: Callable[[str], GroupStore]
+
+
+def of_kind(kind: StoreKind) -> Implementation:
+    def make(directory: Path, entries: Entries) -> GroupStore:
+        store = kind.open(str(directory / f"{os.urandom(4).hex()}.{kind.format}"))
+        store.apply([Edits(entries)], BEGIN)
+        return store
+
+    return Implementation(make, kind.restored)
+
+
 def memory(directory: Path, entries: Entries) -> GroupStore:
     return MemoryStore(entries, BEGIN)
 
 
-def in_lmdb(directory: Path, entries: Entries) -> GroupStore:
-    store = LmdbStore(str(directory / f"{os.urandom(4).hex()}.mdb"))
-    store.apply([Edits(entries)], BEGIN)
-    return store
+in_lmdb = of_kind(KINDS["lmdb"]).make
 
 
 def layered(directory: Path, entries: Entries) -> GroupStore:
@@ -58,13 +83,26 @@ def layered(directory: Path, entries: Entries) -> GroupStore:
     return store
 
 
-@pytest.fixture(params=[memory, in_lmdb, layered], ids=["memory", "lmdb", "layered"])
-def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Make]:
+IMPLEMENTATIONS = {
+    "memory": Implementation(memory, MemoryStore.restore),
+    "layered": Implementation(layered, KINDS["lmdb"].restored),
+    **{name: of_kind(kind) for name, kind in KINDS.items()},
+}
+
+
+@pytest.fixture(params=list(IMPLEMENTATIONS))
+def implementation(request: pytest.FixtureRequest) -> Implementation:
+    """Give one after the other."""
+    return IMPLEMENTATIONS[request.param]
+
+
+@pytest.fixture
+def make(implementation: Implementation, tmp_path: Path) -> Iterator[Make]:
     """Give a function that makes a store with some entries, at the version `BEGIN`."""
     made: list[GroupStore] = []
 
     def make(entries: Entries) -> GroupStore:
-        made.append(request.param(tmp_path, entries))
+        made.append(implementation.make(tmp_path, entries))
         return made[-1]
 
     yield make
@@ -211,14 +249,14 @@ class TestEveryStore:
         twice = 20 if isinstance(store, LayeredStore) else 0  # what was there before may be counted in both layers
         assert len(entries) + 1 <= store.entries() <= len(entries) + 1 + twice
 
-    def test_is_the_same_after_a_snapshot(self, make: Make, tmp_path: Path):
+    def test_is_the_same_after_a_snapshot(self, make: Make, implementation: Implementation, tmp_path: Path):
         entries = {**numbered(2_000, b"x" * 700), b"\1" * 700: b"long", b"\1none": b""}
         store = make(entries)
         path = str(tmp_path / "snapshot")
         if isinstance(store, LayeredStore):
             store = store.flatten(str(tmp_path / "flat"))
         store.snapshot(path)
-        opened = MemoryStore.restore(path) if isinstance(store, MemoryStore) else LmdbStore(path)
+        opened = implementation.restored(path)
         assert opened.version() == BEGIN
         assert dict(contents(opened)) == entries
         opened.apply([Edits({b"\1none": None, b"\1new": b"1"})], NEXT)
@@ -252,54 +290,83 @@ class TestEveryStore:
             assert reader.get_many(asked) == [model.get(key) for key in asked]
 
 
-@pytest.mark.parametrize("kind", ["memory", "lmdb"])
-def test_a_new_store_is_empty_and_has_no_version(kind: str, tmp_path: Path):
-    store: GroupStore = MemoryStore() if kind == "memory" else LmdbStore(str(tmp_path / "new"))
+def test_a_new_store_in_memory_is_empty_and_has_no_version():
+    store = MemoryStore()
     assert store.version() is None
     assert contents(store) == []
     store.close()
 
 
-def test_a_layered_store_stands_at_the_version_of_its_snapshot_until_something_is_applied(tmp_path: Path):
-    base = in_lmdb(tmp_path, {b"\1a": b"A"})
-    base.snapshot(str(tmp_path / "base"))
-    store = LayeredStore(str(tmp_path / "base"), str(tmp_path / "layer"))
-    assert store.version() == BEGIN
-    assert contents(store) == [(b"\1a", b"A")]
-    store.apply([], NEXT)
-    assert store.version() == NEXT
-    store.close()
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+class TestEveryKind:
+    def test_begins_an_empty_store_without_a_version_that_is_there_from_then_on(self, kind: StoreKind, tmp_path: Path):
+        path = str(tmp_path / "new")
+        store = kind.open(path)
+        assert store.version() is None
+        assert contents(store) == []
+        assert os.path.exists(path)
+        store.close()
+        again = kind.open(path)
+        assert again.version() is None
+        again.close()
 
+    def test_opens_what_was_applied_before(self, kind: StoreKind, tmp_path: Path):
+        path = str(tmp_path / "store")
+        store = kind.open(path)
+        store.apply([Edits({b"\1a": b"A"})], BEGIN)
+        store.close()
+        again = kind.open(path)
+        assert again.version() == BEGIN
+        assert contents(again) == [(b"\1a", b"A")]
+        again.close()
 
-def test_a_layered_store_leaves_its_snapshot_alone_and_is_not_snapshotted_itself(tmp_path: Path):
-    store = layered(tmp_path, numbered(10))
-    assert isinstance(store, LayeredStore)
-    before = Path(store.base).read_bytes()
-    store.apply([Edits({b"\1%06d" % i: None for i in range(10)})], NEXT)
-    assert contents(store) == []
-    assert Path(store.base).read_bytes() == before
-    with pytest.raises(StateError, match="flatten"):
-        store.snapshot(str(tmp_path / "again"))
-    store.close()
+    def test_deletes_a_store_with_all_that_belongs_to_it_and_one_that_is_not_there(
+        self, kind: StoreKind, tmp_path: Path
+    ):
+        store = kind.open(str(tmp_path / "store"))
+        store.apply([Edits(numbered(100))], BEGIN)
+        for _ in range(2):
+            kind.delete(str(tmp_path / "store"))
+            in_background(lambda: None).result()
+            assert list(tmp_path.iterdir()) == []
 
+    def test_makes_of_one_snapshot_as_many_stores_as_are_wanted(self, kind: StoreKind, tmp_path: Path):
+        store = of_kind(kind).make(tmp_path, {b"\1a": b"A"})
+        store.snapshot(str(tmp_path / "snapshot"))
+        copies = [shutil.copy(tmp_path / "snapshot", tmp_path / f"copy {number}") for number in range(2)]
+        stores = [kind.restored(str(copy)) for copy in copies]
+        stores[0].apply([Edits({b"\1a": b"newer"})], NEXT)
+        assert [(store.version(), contents(store)) for store in stores] == [
+            (NEXT, [(b"\1a", b"newer")]),
+            (BEGIN, [(b"\1a", b"A")]),
+        ]
+        for each in (store, *stores):
+            each.close()
 
-def test_a_layered_store_over_a_far_snapshot_waits_for_every_page_it_reads(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    waited: list[float] = []
-    monkeypatch.setattr("midstream.state.throttle.time.sleep", waited.append)
-    entries = numbered(20_000)
-    base = in_lmdb(tmp_path, entries)
-    base.snapshot(str(tmp_path / "base"))
-    store = LayeredStore(str(tmp_path / "base"), str(tmp_path / "layer"), Throttle(bytes_per_second=1))
-    store.apply([Edits({b"\1%06d" % 1: b"new"})], NEXT)
-    with store.reader() as reader:
-        reader.get_many([b"\1%06d" % 1])
-        assert waited.pop() <= 0, "what is in the layer is near"
-        reader.get_many([b"\1%06d" % number for number in range(3)])
-        assert waited.pop() == pytest.approx((2 + 1) * 4096, abs=1), "two leaves below one root"
-        list(reader.scan(FIRST, LAST))
-    assert waited.pop() >= sum(len(key) + len(value) for key, value in entries.items())
-    store.flatten(str(tmp_path / "full")).close()
-    assert waited.pop() == pytest.approx(os.path.getsize(tmp_path / "base"), abs=1)
-    store.close()
+    @pytest.mark.parametrize("size", [1, 100, 5_000])
+    def test_says_that_a_store_is_damaged_when_it_is_opened_or_asked_for_its_version(
+        self, kind: StoreKind, tmp_path: Path, size: int
+    ):
+        (tmp_path / "store").write_bytes(b"x" * size)
+        with pytest.raises((StateError, OSError, ValueError)):
+            kind.open(str(tmp_path / "store")).version()
+
+    def test_reads_a_snapshot_in_place_or_says_that_it_does_not(self, kind: StoreKind, tmp_path: Path):
+        store = of_kind(kind).make(tmp_path, {b"\1a": b"A", b"\1b": b"B"})
+        snapshot, layer = str(tmp_path / "snapshot"), str(tmp_path / "layer")
+        store.snapshot(snapshot)
+        before = Path(snapshot).read_bytes()
+        if not kind.reads_in_place:
+            with pytest.raises(StateError, match="does not read snapshots in place"):
+                kind.in_place(snapshot, layer, Throttle())
+            return
+        there = kind.in_place(snapshot, layer, Throttle())
+        assert isinstance(there, InPlaceStore)
+        assert (there.base, there.version()) == (snapshot, BEGIN)
+        there.apply([Edits({b"\1a": None, b"\1c": b"C"})], NEXT)
+        assert contents(there) == contents(there.flatten(str(tmp_path / "full"))) == [(b"\1b", b"B"), (b"\1c", b"C")]
+        assert Path(snapshot).read_bytes() == before
+        there.close()
+        kind.delete(layer)
+        in_background(lambda: None).result()
+        assert not os.path.exists(layer)

@@ -39,5 +39,5 @@ def doomed(spark: SparkSession, root: str, parameters: list[str], arrive: Arrive
             modification.reached(ms.Phase.PREPARED)
     with contextlib.suppress(ms.MidstreamError):
         job.await_termination(120)
-    with job._engine.lock:  # the epoch is over as well
+    with job._engine.gate.between_epochs():  # the epoch is over as well
         arrive(f"{when}: {job.modifications[0].phase.value}")

@@ -38,7 +38,7 @@ def test_a_killed_driver_loses_and_repeats_nothing(
 def test_a_driver_killed_while_spark_wrote_its_first_offsets_is_started_again(
     spark: SparkSession, tmp_path: Path, undisturbed: dict[str, Counter[str]]
 ) -> None:
-    Journal(Storage(str(tmp_path / "checkpoint"))).create("5157c9c1", 16)
+    Journal(Storage(str(tmp_path / "checkpoint"))).create("5157c9c1", 16, "mdb")
     offsets = tmp_path / "checkpoint" / "spark" / "offsets"
     offsets.mkdir(parents=True)
     (offsets / ".0.5157c9c1-efa9-433e-9ca8-9595225e23fd.tmp").write_text("v1\n{")  # renamed to `0` when it is whole

@@ -21,7 +21,7 @@ from midstream.checkpoint.storage import Storage
 from midstream.nexmark import generator
 from midstream.nexmark.generator import Config
 from midstream.nexmark.queries import QUERIES
-from midstream.nexmark.running import ABOUT, Run
+from midstream.nexmark.running import ABOUT, QueryRun
 from tests.support.slow import long, slow
 
 SMALL, LARGE = 4_000, 100_000
@@ -42,12 +42,12 @@ def data(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Any:
     return get
 
 
-def one(query: str, tmp_path: Path, events: int = SMALL, seed: int = 1, order: int = 1, **options: Any) -> Run:
+def one(query: str, tmp_path: Path, events: int = SMALL, seed: int = 1, order: int = 1, **options: Any) -> QueryRun:
     config = Config(seed=seed, out_of_order=order, events_per_second=100 if events == SMALL else 2_000)
-    return Run(query, events, config, tmp_path / "out", tmp_path / "job", **options)
+    return QueryRun(query, events, config, tmp_path / "out", tmp_path / "job", **options)
 
 
-def check(run: Run, data: Any) -> None:
+def check(run: QueryRun, data: Any) -> None:
     found = run.compared(data(run.events, run.config))
     assert found.rows > 0
     assert found.is_equal, str(found)

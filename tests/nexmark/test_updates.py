@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from midstream.nexmark import generator
 from midstream.nexmark.comparison import compared
 from midstream.nexmark.generator import Config
-from midstream.nexmark.running import Run
+from midstream.nexmark.running import QueryRun
 
 EVENTS, EVERY = 6_000, 500
 CONFIG = Config(seed=4, events_per_second=100)
@@ -57,7 +57,7 @@ def watermarks() -> list[int]:
 
 @pytest.mark.parametrize("query", WANTED)
 def test_every_update_is_true_in_its_epoch(query: str, spark: SparkSession, tmp_path: Path) -> None:
-    run = Run(query, EVENTS, CONFIG, tmp_path / "out", tmp_path / "job", EVERY)
+    run = QueryRun(query, EVENTS, CONFIG, tmp_path / "out", tmp_path / "job", EVERY)
     run.start(spark).await_termination()
     generator.generate(spark, tmp_path / "data", EVENTS, CONFIG)
     given: dict[str, Any] = {"watermarks": watermarks()}

@@ -11,12 +11,12 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from midstream.operators.keyed import Dispatch, KeyedKind, checked_keys, layout_of
+from midstream.operators.keyed import KeyedKind, checked_keys, layout_of
 from midstream.operators.kind import Frames, Output, Resolving
 from midstream.operators.kinds import register
 from midstream.operators.resolved import Keyed, Resolved
 from midstream.operators.schemas import arrow_schema, serialised, unknown_column
-from midstream.operators.shuffle import Sent
+from midstream.operators.shuffle import Dispatch, Sent
 from midstream.operators.tables import Portable, TableForm
 from midstream.operators.task import SlotTask, Work
 from midstream.plan.plan import KeyedOperator

@@ -231,7 +231,7 @@ def test_groups_that_sit_epochs_out_hear_the_rules_in_order(
             tmp_path / "job", listener=listen, trigger=ms.available_now(), **far
         )
         job.await_termination()
-        last = job._engine.last
+        last = job._engine.history.last
         assert last is not None
         assert last.operators["alerts"].backlog, "some groups still wait"
     again = flow_over(spark, tmp_path, 5, out).start(tmp_path / "job", trigger=ms.available_now(), cache=far["cache"])

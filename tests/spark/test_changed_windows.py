@@ -13,8 +13,9 @@ import midstream as ms
 from midstream import testing
 from midstream.operators.watermarks import varying
 from midstream.plan.window_regimes import Regime, pane_sql
-from midstream.plan.windows import CountWindow, Window
+from midstream.plan.windows import CountWindow, TimeWindow
 from midstream.testing import Live
+from tests.support.counting import Naive as Counted
 from tests.support.windowing import (
     SCHEMA,
     Changing,
@@ -27,7 +28,6 @@ from tests.support.windowing import (
     some_events,
     utc,
 )
-from tests.unit.operators.windows.by_count.test_task import Naive as Counted
 
 AGGREGATES = {"n": ms.count(), "total": ms.sum("price"), "best": ms.max("price")}
 END: Event = ("eve", 1, 1000.0)  # closes all windows before it
@@ -36,9 +36,9 @@ END: Event = ("eve", 1, 1000.0)  # closes all windows before it
 @pytest.mark.parametrize("forgotten", [None, -3, 21, 44, 70])
 def test_the_jvm_gives_each_row_the_pane_that_the_regimes_say(spark: SparkSession, forgotten: int | None) -> None:
     chains = [
-        [Regime(Window(10, 5))],
-        [Regime(Window(10, 10), until=45), Regime(Window(15, 15), since=45)],
-        [Regime(Window(20, 4), -8, 14), Regime(Window(7, 7), 14, 28), Regime(Window(6, 3), 30)],
+        [Regime(TimeWindow(10, 5))],
+        [Regime(TimeWindow(10, 10), until=45), Regime(TimeWindow(15, 15), since=45)],
+        [Regime(TimeWindow(20, 4), -8, 14), Regime(TimeWindow(7, 7), 14, 28), Regime(TimeWindow(6, 3), 30)],
     ]
     times = [*range(-30, 90), None]
     frame = spark.createDataFrame([(time,) for time in times], "t long")
@@ -102,8 +102,8 @@ def test_what_is_open_keeps_its_size_through_changes_an_undo_and_a_restart(spark
                 each.took(events)
 
         def regimes(id: str) -> int:
-            assert live.job._engine.last is not None
-            return len(live.job._engine.last.operators[id].regimes)
+            assert live.job._engine.history.last is not None
+            return len(live.job._engine.history.last.operators[id].regimes)
 
         for events in lists[:3]:
             feed(events)
@@ -155,8 +155,8 @@ def test_a_change_that_is_rolled_back_leaves_the_windows_as_they_were(spark: Spa
         live.feed("rows", rows_of([("ann", 1, 25.0), ("ann", 1, 34.0)]))
         live.feed("rows", rows_of([END]))
         live.next_epoch()
-        assert live.job._engine.last is not None
-        assert live.job._engine.last.operators["tens"].regimes == (Regime(Window(10_000_000, 10_000_000)),)
+        assert live.job._engine.history.last is not None
+        assert live.job._engine.history.last.operators["tens"].regimes == (Regime(TimeWindow(10_000_000, 10_000_000)),)
     assert sorted(row.window_start.second for row in out.rows()) == [10, 20, 30]
 
 
@@ -231,8 +231,8 @@ def test_the_tops_of_windows_that_are_open_keep_their_size(spark: SparkSession) 
         for events in (*lists[5:], [END], []):
             feed(events)
         live.next_epoch()
-        assert live.job._engine.last is not None
-        assert [len(live.job._engine.last.operators[id].regimes) for id in shapes] == [1, 1], (
+        assert live.job._engine.history.last is not None
+        assert [len(live.job._engine.history.last.operators[id].regimes) for id in shapes] == [1, 1], (
             "what is past is forgotten"
         )
     for id, each in naive.items():
@@ -311,7 +311,7 @@ def test_a_shadow_changes_windows_from_where_the_job_is_and_leaves_those_of_the_
         found = shadow.differences["out"]
         shadow.discard()
         assert shadow.error == ""
-        assert live.job._engine.last is not None
-        assert live.job._engine.last.operators["tens"].regimes == (Regime(Window(10_000_000, 10_000_000)),)
+        assert live.job._engine.history.last is not None
+        assert live.job._engine.history.last.operators["tens"].regimes == (Regime(TimeWindow(10_000_000, 10_000_000)),)
     assert sorted(row.window_start.second for row in out.rows()) == [10, 20, 30, 40]
     assert (found.missing, found.extra) == (2, 1), "[30, 40) and [40, 50) against [30, 45)"

@@ -15,8 +15,8 @@ import midstream as ms
 from midstream import testing
 from midstream.plan.windows import CountWindow
 from midstream.testing import Live
+from tests.support.counting import Naive
 from tests.support.windowing import SCHEMA, cut, rows_of, some_events
-from tests.unit.operators.windows.by_count.test_task import Naive
 
 AGGREGATES = {
     "n": ms.count(), "there": ms.count("price"), "total": ms.sum("price"), "average": ms.mean("price"),
@@ -100,7 +100,7 @@ def test_what_windows_by_count_cannot_do_is_refused(spark: SparkSession) -> None
         tens.aggregate("tens", n=ms.quantiles("value", 0.5))
     with pytest.raises(ms.PlanError, match="neither lateness nor emit"):
         tens.aggregate("tens", n=ms.count(), emit="update")
-    with pytest.raises(ms.PlanError, match="the name 'window' is that of another result already"):
+    with pytest.raises(ms.PlanError, match="another result has the name 'window' already"):
         tens.aggregate("tens", window=ms.count())
     ended = rows.transform("ended", lambda df: df.withColumn("_ends", F.lit(True))).with_watermark("timestamp", 0)
     with pytest.raises(ms.PlanError, match="the column name '_ends' is taken by Midstream; rename it"):

@@ -164,7 +164,7 @@ def test_what_is_done_with_errors_is_changed_while_the_job_runs(spark: SparkSess
         lenient = ms.replace("totals", Total(), on_error="dead_letter")
         unheard = live.job.modify(lenient)
         assert not unheard.reached(ms.Phase.COMPLETED, 120)
-        assert "nobody reads its errors" in unheard.error
+        assert "nothing reads its errors" in unheard.error
         live.modify(lenient, ms.branch("totals", lambda totals: totals.errors.sink("aside", aside)))
         live.feed("rows", [(1, BAD), (2, 2)])
         assert live.progress[-1].errors == {"totals": 1}

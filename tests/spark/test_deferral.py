@@ -75,7 +75,7 @@ def test_groups_that_sit_epochs_out_go_through_them_later(
             begun.append(event.epoch)
         if isinstance(event, Progress):
             known.wait()
-            last = jobs[0]._engine.last
+            last = jobs[0]._engine.history.last
             assert last is not None
             aside.append({id: sum(len(each.groups) for each in s.backlog) for id, s in last.operators.items()})
 

@@ -19,7 +19,6 @@ import midstream as ms
 from midstream import testing
 from midstream.checkpoint.seals import seal
 from midstream.events import Progress
-from midstream.spark.java import MissingJavaError, require_java
 from midstream.testing import batches
 from tests.faults import workload
 from tests.support.slow import slow
@@ -216,15 +215,6 @@ def test_a_source_that_keeps_state_of_sparks_own_is_refused(
 def test_a_source_may_be_joined_with_an_aggregated_table(spark: SparkSession) -> None:
     table = spark.range(3).groupBy("id").count().withColumnRenamed("id", "value")
     ms.Flow("joined").source("rows", spark.readStream.format("rate").load().join(table, "value"))
-
-
-def test_missing_java_is_said_with_the_command_that_installs_it(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.delenv("JAVA_HOME", raising=False)
-    with pytest.raises(MissingJavaError, match=r"Java 17 or newer: no java on the PATH\. Install it"):
-        require_java()
 
 
 def test_a_second_driver_on_a_live_checkpoint_is_refused(spark: SparkSession, tmp_path: Path) -> None:

@@ -174,7 +174,7 @@ def test_a_join_keeps_every_type_of_column_and_joins_a_join(spark: SparkSession)
     schema = "k long, f float, t boolean, b binary, d date, a array<int>, m map<string, int>, s struct<`a b`: string>"
 
     def build(flow: ms.Flow, wide: ms.Stream, bare: ms.Stream) -> None:
-        twice = wide.key_by("k").join("first", bare.key_by("id"))  # the right side is nothing but its key
+        twice = wide.key_by("k").join("first", bare.key_by("id"))  # the right side has only its key
         others = wide.transform("renamed", lambda df: df.selectExpr("k as `the key`", "m as n"))
         twice.key_by("k").join("second", others.key_by("the key")).sink("out", ms.sinks.memory())
 
@@ -279,10 +279,10 @@ def flow(spark: SparkSession, tmp_path: Any) -> ms.Flow:
     ("left", "right", "options", "message"),
     [
         ("customer", "payer", {"how": "outer"}, "inner, left, right, full, semi, anti, not 'outer'"),
-        ("customer", "payer", {"how": "left"}, "never proof that a row has no match.*ms.between"),
+        ("customer", "payer", {"how": "left"}, "nothing proves that a row has no match.*ms.between"),
         ("customer", "payer", {"within": "1 hour"}, "within is ms.between"),
         ("customer", "payer", {"within": ms.tumbling(1), "ttl": 1}, "ttl= is for joins without within="),
-        ("customer", "payer", {"within": ms.tumbling(1)}, "left side 'orders' has none: say with_watermark"),
+        ("customer", "payer", {"within": ms.tumbling(1)}, "left side 'orders' has none: write with_watermark"),
         ("customer", "place", {}, "customer bigint on the left, place string on the right; cast"),
         ("customer", "nothing", {}, "'payments' has no column 'nothing'; it has payer"),
     ],
@@ -309,5 +309,5 @@ def test_empty_spans_are_refused() -> None:
         ms.between("1 second", "-1 second")
     with pytest.raises(ms.PlanError, match="above zero"):
         ms.tumbling(0)
-    with pytest.raises(ms.PlanError, match="longer than nothing"):
+    with pytest.raises(ms.PlanError, match="longer than 0"):
         ms.key_by("id").deduplicate(within=0)

@@ -182,7 +182,7 @@ def test_an_added_source_survives_a_restart(spark: SparkSession, tmp_path: Path)
         (lambda b: [ms.remove_source("a")], r"'a' is read by 'sums'.*same step"),
         (lambda b: [ms.remove_source("sums")], "is an aggregate, not a source"),
         (lambda b: [ms.remove("a")], r"ms.remove_source\('a'\)"),
-        (lambda b: [ms.tune(max_rows_per_epoch=5)], r"none of the sources a can be told.*max_rows"),
+        (lambda b: [ms.tune(max_rows_per_epoch=5)], r"none of the sources a can be limited.*max_rows"),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_is_touched(

@@ -59,7 +59,7 @@ def test_migrated_state_goes_on_where_the_old_form_was(spark: SparkSession, tmp_
         for key, price in rows(epoch):
             totals[key] += price if price >= 50 else 0
     assert kept == dict(totals)
-    assert "totals" in job._engine.last.operators  # type: ignore[union-attr]
+    assert "totals" in job._engine.history.last.operators  # type: ignore[union-attr]
 
 
 def test_state_is_migrated_twice_and_read_after_a_restart_by_a_script_with_the_new_code(

@@ -94,7 +94,7 @@ def test_a_running_operator_is_rescaled_and_its_state_goes_on(spark: SparkSessio
         up = live.modify(ms.rescale("sums", slots=5))
         assert up.note == "76 of 128 groups of 'sums' change their slot", "2 x 64 become 26, 26, 26, 25, 25"
         feed(live)
-        assert len(live.job._engine.last.operators["sums"].logs) == 5  # type: ignore[union-attr]
+        assert len(live.job._engine.history.last.operators["sums"].logs) == 5  # type: ignore[union-attr]
         down = live.modify(ms.rescale(slots=3))
         assert down.note == "50 of 128 groups of 'sums' change their slot"
         feed(live)
@@ -128,7 +128,7 @@ def test_a_rebalance_goes_by_rows_and_whoever_watches_it_sees_its_end(
         assert sorted(slot.groups for slot in live.job.slots) == [1, 3], "the one with many rows is alone"
         live.feed("rows", rows)
         for change in (ms.move("sums", groups=[0], to="1"), ms.move("sums", slots=[0], to="1"), ms.drain("1")):
-            with pytest.raises(ms.ModificationError, match="one host, which is one place"):
+            with pytest.raises(ms.ModificationError, match="one host: there is no other executor"):
                 live.modify(change)
     with pytest.raises(ms.PlanError, match=r"say either groups= or slots="):
         ms.move("sums", to="1")

@@ -91,8 +91,8 @@ def test_available_now_after_every_takes_all_rows_and_keeps_to_the_limits(
     )
     assert job.await_termination(120)
     assert written(tmp_path) == expected(epochs)
-    assert job._engine.last is not None
-    assert job._engine.last.final is end_of_input
+    assert job._engine.history.last is not None
+    assert job._engine.history.last.final is end_of_input
     files = [len(os.listdir(directory)) for directory in (tmp_path / "out").glob("epoch=*")]
     assert len(files) > epochs // 2, "one file of input an epoch, but where a query follows another"
 
@@ -264,7 +264,7 @@ def test_an_operator_under_a_forgotten_id_begins_empty(spark: SparkSession) -> N
         live.feed("a", [(1, 1)])
         live.feed("a", [(1, 1)])
         assert [row.n for row in again.rows()] == [1, 2]
-        homes = os.listdir(Path(live.job._engine.journal.storage.root) / "state" / "sums")
+        homes = os.listdir(Path(live.job._engine.context.journal.storage.root) / "state" / "sums")
         assert len(homes) == 1, "what was forgotten is deleted"
 
 

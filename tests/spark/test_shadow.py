@@ -102,7 +102,7 @@ def test_a_discarded_shadow_leaves_nothing(live: Live, sinks: dict[str, Any]) ->
     live.feed("a", [(1, 4)])
     assert shadow.epochs == epochs
     assert rows(sinks["totals"]) == Counter([(1, 1), (1, 23), (1, 27)])
-    checkpoint = Path(live.job._engine.journal.storage.root)
+    checkpoint = Path(live.job._engine.context.journal.storage.root)
     assert not [path for path in (checkpoint / "shadow").rglob("*") if path.is_file()]
 
 

@@ -62,7 +62,7 @@ CASES: dict[str, tuple[Callable[[ms.Stream], object], str, str]] = {
     "a result as a bound": (
         lambda rows: rows.window(ms.tumbling(1)).aggregate("counts", Window_Start=ms.count()),
         "",
-        "the name 'Window_Start' is that of a result already",
+        "a result has the name 'Window_Start' already",
     ),
     "a result beside late rows": (
         lambda rows: rows.window(ms.session(1)).aggregate("visits", _Whole=ms.count()).late,
@@ -72,7 +72,7 @@ CASES: dict[str, tuple[Callable[[ms.Stream], object], str, str]] = {
     "a result as the number of a window": (
         lambda rows: rows.window(ms.count_window(2)).aggregate("twos", Window=ms.count()),
         "",
-        "the name 'Window' is that of another result already",
+        "another result has the name 'Window' already",
     ),
     "the mark of a window by count": (
         lambda rows: rows.window(ms.count_window(2)).aggregate("twos", n=ms.count()),

@@ -137,8 +137,8 @@ def test_punctuations_of_windows_that_cannot_be_are_refused(spark: SparkSession)
         return flow
 
     for window, predicate, complaint in (
-        (ms.count_window(10), "prise = 1", "window 'n': the punctuation 'prise = 1' is no condition on a row"),
-        (ms.tumbling(10), "prise = 1", "the punctuation 'prise = 1' is no condition on a row"),
+        (ms.count_window(10), "prise = 1", "window 'n': the punctuation 'prise = 1' is not a condition on a row"),
+        (ms.tumbling(10), "prise = 1", "the punctuation 'prise = 1' is not a condition on a row"),
     ):
         with pytest.raises(ms.PlanError, match=complaint):
             testing.run(spark, build(window, predicate), rows=testing.batches(SCHEMA, []))
@@ -167,5 +167,5 @@ def test_a_punctuation_that_is_no_condition_is_refused(spark: SparkSession) -> N
     def build(flow: ms.Flow, rows: ms.Stream) -> None:
         counts(rows.with_watermark("ts", 0, punctuation="usr = 'end'"), "n").sink("out", ms.sinks.memory())
 
-    with pytest.raises(ms.PlanError, match="the punctuation \"usr = 'end'\" is no condition on a row"):
+    with pytest.raises(ms.PlanError, match="the punctuation \"usr = 'end'\" is not a condition on a row"):
         testing.run(spark, build, rows=testing.batches(SCHEMA, []))

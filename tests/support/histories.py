@@ -11,19 +11,14 @@ import msgspec
 
 from midstream.checkpoint.journal import Journal
 from midstream.checkpoint.layout import home_of, log_directory
-from midstream.checkpoint.records import (
-    Commit,
-    LogRef,
-    OperatorState,
-    Report,
-    SnapshotRef,
-)
+from midstream.checkpoint.records import Commit, LogRef, OperatorState, Report, SnapshotRef
 from midstream.checkpoint.storage import Storage
 from midstream.epoch.commit import epoch_of
 from midstream.state.cache import Cache
 from midstream.state.changelog import LogWriter
 from midstream.state.history import Head, logs_of
 from midstream.state.stores.contract import FIRST, LAST, GroupStore
+from midstream.state.stores.kinds import DEFAULT
 
 Changes = dict[bytes, bytes | None]
 GROUPS = 3
@@ -42,6 +37,7 @@ class History:
     directory: Path
     commits: list[Commit] = field(default_factory=list)
     reports: list[Report] = field(default_factory=list)  # of each epoch
+    store: str = DEFAULT
 
     @property
     def storage(self) -> Storage:
@@ -60,6 +56,7 @@ class History:
             changed=last.operators["sums"].changed if last is not None else (None,) * GROUPS,
             recent=tuple(logs_of(commit, "sums") for commit in commits[len(commits) - recent :]),
             in_place=in_place,
+            store=self.store,
         )
         return Cache(head)
 

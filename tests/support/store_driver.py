@@ -12,22 +12,14 @@ import msgspec
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from midstream.checkpoint.checksum import checksum_of
 from midstream.checkpoint.housekeeping import Housekeeping
 from midstream.checkpoint.journal import Journal
 from midstream.checkpoint.layout import (
     commit_file,
     home_of,
     log_directory,
-    snapshot_directory,
 )
-from midstream.checkpoint.records import (
-    Commit,
-    LogRef,
-    OperatorState,
-    Report,
-    SnapshotRef,
-)
+from midstream.checkpoint.records import Commit, LogRef, OperatorState, Report, SnapshotRef
 from midstream.checkpoint.storage import Storage
 from midstream.epoch.commit import epoch_of
 from midstream.operators.tables import PortableFunction
@@ -37,13 +29,15 @@ from midstream.state.cache import Cache
 from midstream.state.changelog import LogWriter
 from midstream.state.history import Head, logs_of
 from midstream.state.keys import KeyCodec
+from midstream.state.snapshots import Snapshots
 from midstream.state.stores.contract import (
     FIRST,
     LAST,
     GroupStore,
     Version,
 )
-from midstream.state.stores.lmdb import LmdbStore, close_environment
+from midstream.state.stores.kinds import DEFAULT, store_kind
+from midstream.state.throttle import Throttle
 from tests.support.edits import Edits
 
 OPERATOR = "sums"
@@ -114,6 +108,7 @@ class Driver:
     job: str
     groups: int
     keep: int
+    store: str = DEFAULT
     last: Commit | None = None
     recent: deque[Commit] = field(default_factory=lambda: deque(maxlen=RECENT))
 
@@ -143,6 +138,7 @@ class Driver:
             changed=self.state.changed or (None,) * self.groups,
             recent=tuple(logs_of(commit, OPERATOR) for commit in self.recent),
             in_place=in_place,
+            store=self.store,
         )
         return Cache(head)
 
@@ -211,19 +207,17 @@ def through_a_savepoint(driver: Driver, scratch: str, checkpoint: str, groups: i
                 for i, user in enumerate(batch.column("user").to_pylist()):
                     loaded[group_of(user, groups)].update(portable.load(name, batch.slice(i, 1)))
     version = Version(os.urandom(8).hex(), driver.last.epoch, os.urandom(8).hex())
+    kind = store_kind(driver.store)
+    written = Snapshots(Storage(checkpoint), home_of(OPERATOR, 0), kind.format, Throttle())
     changed: list[Any] = [None] * groups
     snapshots: list[Any] = [None] * groups
     for group, entries in enumerate(loaded):
         if entries:
-            raw, local = f"{scratch}/{group}.raw", f"{scratch}/{group}.mdb"
-            LmdbStore(raw).apply([Edits(entries)], version)
-            LmdbStore(raw).snapshot(local)
-            close_environment(raw)
-            checksum, size = checksum_of(local)
-            path = f"{snapshot_directory(home_of(OPERATOR, 0), group)}/{version.epoch:012}-{os.urandom(4).hex()}.mdb"
-            Storage(checkpoint).upload(local, path)
+            store = kind.open(f"{scratch}/{group}")
+            store.apply([Edits(entries)], version)
             changed[group] = (version.epoch, version.commit)
-            snapshots[group] = SnapshotRef(version.epoch, version.commit, path, size, checksum)
+            snapshots[group] = written.write(group, store, version, f"{scratch}/{group}.snapshot")
+            store.close()
     state = OperatorState(changed=tuple(changed), snapshots=tuple(snapshots))
     record = Commit(
         epoch=version.epoch,
@@ -235,4 +229,4 @@ def through_a_savepoint(driver: Driver, scratch: str, checkpoint: str, groups: i
         operators={OPERATOR: state},
     )
     Journal(Storage(checkpoint)).write_commit(record)
-    return Driver(checkpoint, version.job, groups, driver.keep)
+    return Driver(checkpoint, version.job, groups, driver.keep, driver.store)

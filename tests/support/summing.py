@@ -12,13 +12,7 @@ import pyarrow as pa
 
 from midstream.checkpoint.journal import Journal
 from midstream.checkpoint.layout import backlog_directory, log_directory
-from midstream.checkpoint.records import (
-    Commit,
-    LogRef,
-    OperatorState,
-    Report,
-    SnapshotRef,
-)
+from midstream.checkpoint.records import Commit, LogRef, OperatorState, Report, SnapshotRef
 from midstream.checkpoint.storage import Storage
 from midstream.epoch.commit import epoch_of
 from midstream.operators.aggregates.declare import AggregateSpec, compile_aggregates
@@ -95,7 +89,7 @@ class Summing:
     def is_whole(self, host: str) -> list[int]:
         """The groups of which a host has all."""
         cache = Cache(self.head(host))
-        return [group for group in range(GROUPS) if cache.is_whole(group)]
+        return [group for group in range(GROUPS) if cache.copies.is_whole(group)]
 
     def _received(self, rows: Mapping[int, int], token: int) -> pa.RecordBatch:
         keys = list(rows) if self.folded else [key for key, count in rows.items() for _ in range(count)]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -19,7 +19,7 @@ from midstream.plan.routing import Routing
 from midstream.plan.windows import END_OF_TIME, LONG_AGO
 from midstream.state.cache import Cache
 from midstream.state.history import Head
-from midstream.state.stores.contract import GroupStore, Version
+from midstream.state.stores.contract import FIRST, LAST, GroupStore, Version
 from midstream.state.stores.memory import MemoryStore
 from tests.support.edits import Edits
 from tests.support.windowing import ENDS, START, Event
@@ -130,3 +130,38 @@ class Slot(ABC):
             ]
             self.stores[group].apply([Edits(dict(entries))], Version("job", 0, ""))
             self.deadlines[group] = LONG_AGO
+
+    def entries(self) -> dict[int, list[tuple[bytes, bytes]]]:
+        found = {}
+        for group, store in self.stores.items():
+            with store.reader() as reader:
+                found[group] = list(reader.scan(FIRST, LAST))
+        return found
+
+
+class Definition(Protocol):
+    """What windows are, without a slot."""
+
+    late: Counter[Any]
+
+    def epoch(self, events: Sequence[Event], *, is_last: bool = False) -> tuple[Counter[Any], Counter[Any]]:
+        """Windows that close, and windows that change."""
+
+
+def assert_as_defined(
+    closing: Slot, updating: Slot, naive: Definition, epochs: Iterable[Sequence[Event]]
+) -> Counter[Any]:
+    """Let slots go through epochs, to the end of the input, beside the definition; return all windows it closes."""
+    given_out = Counter[Any]()
+    for events in epochs:
+        closed, changed = naive.epoch(events)
+        assert closing.epoch(events) == from_zero(closed)
+        assert updating.epoch(events) == from_zero(changed)
+        given_out += closed
+    closed, _ = naive.epoch([], is_last=True)
+    assert closing.epoch([], is_last=True) == from_zero(closed)
+    assert updating.epoch([], is_last=True) == Counter()
+    assert closing.late == updating.late == naive.late.total()
+    for slot in (closing, updating):
+        assert not any(slot.entries().values()), "nothing is kept of windows that are closed"
+    return given_out + closed

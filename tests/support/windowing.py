@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from midstream.plan.window_regimes import Regime, segments
+from midstream.plan.window_regimes import Regime, pane_spans
 
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
 SCHEMA = "user string, price long, ts timestamp"
@@ -142,7 +142,7 @@ class Changing(Naive):
 
 def pane_of(regimes: Sequence[Regime], time: int, forgotten: int | None) -> int | None:
     """What the JVM makes of a moment: the start of its pane, none if all its windows are forgotten."""
-    found = [segment for segment in segments(regimes) if segment.start <= time]
+    found = [segment for segment in pane_spans(regimes) if segment.start <= time]
     if not found:
         return None
     ends = [regime.last_end(time) for regime in found[-1].regimes]

@@ -45,7 +45,7 @@ EXCEPTIONS = {
 PURE = [
     "plan", "errors", "events", "durations", "checkpoint.delivery", "checkpoint.offsets", "epoch.decision",
     "flow.builders", "modifications.changes", "modifications.composites", "modifications.phases",
-    "modifications.relocations", "modifications.tuning", "operators.aggregates.declare",
+    "modifications.relocations", "modifications.successors", "modifications.tuning", "operators.aggregates.declare",
     "operators.functions.declare", "operators.functions.deduplicate", "placement.balance", "placement.housing",
     "placement.move", "placement.request", "placement.seats", "placement.standbys", "placement.strategies",
     "state.heat",

@@ -1,7 +1,7 @@
-"""Peers of `midstream ingest` that nobody wants: malformed requests, and connections that do nothing, or very slowly.
+"""Unwanted peers of `midstream ingest`: malformed requests, and connections that are idle or very slow.
 
 Run as a process of its own, `python -m midstream.bench.besiegers PORT MALFORMED CONNECTIONS SECONDS`, so that it does
-not take time from those who measure. Prints a line when all have connected, and at its end a line of JSON.
+not take time from the measurement. Prints a line when all have connected, and at its end a line of JSON.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Besiegers:
         self._there, self._all = 0, asyncio.Event()
 
     async def run(self) -> dict[str, int]:
-        """Hold connections, and send malformed requests, evenly over the time; give what they were answered."""
+        """Hold connections, and send malformed requests, evenly over the time; return the answers."""
         kinds = list(SLOW.items())
         holding = [
             asyncio.ensure_future(self._hold(*kinds[number % len(kinds)])) for number in range(self._connections)

@@ -10,14 +10,14 @@ from midstream.errors import MidstreamError
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """How latency went: something begins at 0."""
+    """Latency over time: something begins at 0."""
 
     points: Sequence[tuple[float, float]]  # seconds, milliseconds
     end: float  # seconds
 
 
 def draw(courses: Mapping[str, Course], path: str) -> None:
-    """Write a picture; the ending of the path says which kind."""
+    """Write a picture; the suffix of the path says which kind."""
     try:
         from matplotlib.figure import Figure
     except ImportError:

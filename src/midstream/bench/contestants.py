@@ -1,6 +1,6 @@
 """Five ways to keep a count and a sum per key; the benchmark runs each over the same rows.
 
-Each takes a `Trial` and gives an `Outcome`: times of the epochs, and the final result with the rows it is of.
+Each takes a `Trial` and returns an `TrialResult`: times of the epochs, and the final result with its rows.
 It does not check itself.
 """
 
@@ -56,7 +56,7 @@ class Trial:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class TrialResult:
     """What a contestant has done."""
 
     times: list[Durations]  # per epoch
@@ -65,7 +65,7 @@ class Outcome:
     end: int
 
 
-def ceiling(trial: Trial) -> Outcome:
+def ceiling(trial: Trial) -> TrialResult:
     """Shuffle by key and pass every row through Python, keeping nothing: no Python operator can be faster.
 
     One more epoch after the timed ones goes the same way and is then summed up, to see that no row is lost.
@@ -87,34 +87,34 @@ def ceiling(trial: Trial) -> Outcome:
         afterwards=lambda batch: sums(through_python(batch)).write.parquet(kept),
     )
     first = trial.epochs * trial.per_epoch
-    return Outcome(times, trial.spark.read.parquet(kept), first, first + trial.per_epoch)
+    return TrialResult(times, trial.spark.read.parquet(kept), first, first + trial.per_epoch)
 
 
 def _identity(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     return batches
 
 
-def native(trial: Trial) -> Outcome:
+def native(trial: Trial) -> TrialResult:
     """Spark's own aggregation, in the JVM: RocksDB as its guide advises, see `midstream.bench.workbench`."""
     stream = trial.stream().groupBy("key").agg(*map(F.expr, SUMS))
     writer = stream.writeStream.format("noop").outputMode("update")
     times = run_query(trial.spark, writer, trial.epochs, trial.path("checkpoint"))
     state = _spark_state(trial).select("key.key", "value.*").toDF("key", "n", "total")
-    return Outcome(times, state, 0, trial.epochs * trial.per_epoch)
+    return TrialResult(times, state, 0, trial.epochs * trial.per_epoch)
 
 
-def transform_with_state(trial: Trial) -> Outcome:
+def transform_with_state(trial: Trial) -> TrialResult:
     """PySpark's `transformWithState`, row by row, with RocksDB set as for `native`."""
     require_transform_with_state()
     stream = trial.stream().groupBy("key").transformWithState(SumsProcessor(), _SCHEMA, "Update", "None")
     writer = stream.writeStream.format("noop").outputMode("update")
     times = run_query(trial.spark, writer, trial.epochs, trial.path("checkpoint"))
     state = _spark_state(trial, stateVarName="sums").selectExpr("key.key", "value.n", "value.total")
-    return Outcome(times, state, 0, trial.epochs * trial.per_epoch)
+    return TrialResult(times, state, 0, trial.epochs * trial.per_epoch)
 
 
 class SumsProcessor(StatefulProcessor):
-    """Count and sum per key, as PySpark's `transformWithState` wants it written."""
+    """Count and sum per key, written for PySpark's `transformWithState`."""
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Declare the state."""
@@ -138,18 +138,18 @@ class SumsProcessor(StatefulProcessor):
         """Leave nothing open."""
 
 
-def aggregate(trial: Trial) -> Outcome:
+def aggregate(trial: Trial) -> TrialResult:
     """Midstream's declared aggregate."""
     return _ours(trial, declared)
 
 
-def function(trial: Trial) -> Outcome:
+def function(trial: Trial) -> TrialResult:
     """Midstream's function per key."""
     return _ours(trial, per_key)
 
 
 class Sums(ms.KeyedFunction):
-    """Count and sum per key, as Midstream wants it written."""
+    """Count and sum per key, written for Midstream."""
 
     n = ms.value("long", default=0)
     total = ms.value("long", default=0)
@@ -176,11 +176,11 @@ def saved_sums(spark: SparkSession, savepoint: str) -> DataFrame:
     return spark.read.parquet(os.path.join(savepoint, "state", "sums", "record")).select("key", "n", "total")
 
 
-def _ours(trial: Trial, operator: Callable[[ms.Stream], ms.Stream]) -> Outcome:
+def _ours(trial: Trial, operator: Callable[[ms.Stream], ms.Stream]) -> TrialResult:
     flow = ms.Flow("bench")
     operator(flow.source("rows", trial.stream())).sink("out", ms.sinks.noop())
     run = run_flow(flow, trial.epochs, trial.directory)
-    return Outcome(run.times, saved_sums(trial.spark, run.savepoint), 0, run.committed * trial.per_epoch)
+    return TrialResult(run.times, saved_sums(trial.spark, run.savepoint), 0, run.committed * trial.per_epoch)
 
 
 def _spark_state(trial: Trial, **options: str) -> DataFrame:
@@ -207,7 +207,7 @@ def _is_there(module: str) -> bool:
         return False
 
 
-CONTESTANTS: dict[str, Callable[[Trial], Outcome]] = {
+CONTESTANTS: dict[str, Callable[[Trial], TrialResult]] = {
     "ceiling": ceiling,
     "native": native,
     "transform_with_state": transform_with_state,

@@ -14,7 +14,7 @@ from rich.table import Table
 import midstream as ms
 from midstream.bench import machine
 from midstream.bench.contestants import declared, saved_sums
-from midstream.bench.latency import Epoch, epochs_of, milliseconds
+from midstream.bench.latency import EpochTimes, epochs_of, milliseconds
 from midstream.bench.oracle import check_whole
 from midstream.bench.record import at_least_one, rendered, save
 from midstream.bench.rows import Rows
@@ -33,7 +33,7 @@ def run(
     json: str | os.PathLike[str] | None = None,
     echo: Callable[[str], object] = print,
 ) -> dict[str, Any]:
-    """Modify a running job again and again, print what each tenth of it took, give the record.
+    """Modify a running job again and again, print what each tenth of it took, return the record.
 
     Promised: no figure unless every row was counted once. Not promised: figures of a machine that does something else
     meanwhile.
@@ -76,8 +76,8 @@ def _above(limit: int) -> Callable[[DataFrame], DataFrame]:
     return lambda df: df.where(f"price > -{limit}")
 
 
-def _measured(spark: SparkSession, epochs: Sequence[Epoch], directory: Path) -> dict[str, int]:
-    """What epochs took, and what is there after them: live memory of both processes of the driver, and files."""
+def _measured(spark: SparkSession, epochs: Sequence[EpochTimes], directory: Path) -> dict[str, int]:
+    """How long epochs took, and what is left after them: live memory of both processes of the driver, and files."""
     jvm: Any = spark._jvm
     jvm.System.gc()
     heap = jvm.java.lang.Runtime.getRuntime()

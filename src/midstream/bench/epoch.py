@@ -48,9 +48,9 @@ def run(
     growth_rows: int = 20_000,
     rounds: int = 3,
 ) -> dict[str, Any]:
-    """Measure small epochs against empty ones, and epochs over ever larger states; give the record.
+    """Measure small epochs against empty ones, and epochs over ever larger states; return the record.
 
-    Promised: every result is compared with one computed apart, and no figure is printed or written unless all
+    Promised: every result is compared with one computed separately, and no figure is printed or written unless all
     agree (`ResultError`).
     Not promised: figures of a machine that does something else meanwhile. Compare ratios within one record.
 
@@ -112,7 +112,7 @@ def _floor(bench: Workbench, rows: int, epochs: int, rounds: int, echo: Echo) ->
 
 
 def _empty(trial: Trial) -> float:
-    """A `foreachBatch` that does nothing: what Spark, as it comes, takes for an epoch anyhow."""
+    """A `foreachBatch` that does nothing: what Spark with its defaults takes for an epoch anyway."""
     trial.spark.conf.unset(FILE_MANAGER)
     try:
         return _nearly_empty(trial)
@@ -166,7 +166,7 @@ def _grown(bench: Workbench, size: int, rows: int, epochs: int) -> dict[str, Any
 
 
 def _write_files(directory: str, size: int, rows: int, epochs: int) -> int:
-    """Write one Parquet file per epoch, and give the number of those that fill the state."""
+    """Write one Parquet file per epoch, and return the number of those that fill the state."""
     os.makedirs(directory)
     random = np.random.default_rng(size)
     fill = [np.arange(first, min(first + PRELOAD_ROWS, size)) for first in range(0, size, PRELOAD_ROWS)]

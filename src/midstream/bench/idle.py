@@ -1,8 +1,8 @@
 """The cost of movable state while none moves: CPU time and bytes written, against state in memory only.
 
 Both contestants have the same declared aggregate over the same rows on one executor of a real cluster, and their epochs
-take turns. One has all that makes state movable and safe: change logs, commit records, snapshots, groups in a cache,
-anchors. The other keeps the entries of its groups in dictionaries of the Python worker; nothing of it outlives that.
+take turns. One has everything that makes state movable and safe: change logs, commit records, snapshots, groups in a
+cache, anchors. The other keeps the entries of its groups in dictionaries of the Python worker, and loses them with it.
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ from midstream.errors import JobError
 from midstream.events import After, Event, Step
 from midstream.operators.aggregates.kind import accumulators
 from midstream.operators.aggregates.task import AggregateTask
+from midstream.operators.keyed_run import KeyedRun
 from midstream.operators.resolve import resolve
 from midstream.operators.resolved import Resolved
-from midstream.operators.shuffle import KeyedRun, Sent, placement
+from midstream.operators.shuffle import Sent, placement
 from midstream.operators.task import (
     GROUP,
     SLOT,
@@ -56,7 +57,7 @@ if TYPE_CHECKING:
 
 MOVABLE, MEMORY = "movable", "memory"
 _SLOTS = 2
-_WARM_UP = 10  # epochs, in which most keys come to be
+_WARM_UP = 10  # epochs, in which most keys appear
 _DRAWN = 2_000  # samples for the interval
 _VIEW = "_midstream_bench_rows"
 
@@ -68,7 +69,7 @@ def run(
     json: str | os.PathLike[str] | None = None,
     echo: Callable[[str], object] = print,
 ) -> dict[str, Any]:
-    """Let epochs of both take turns; print what a million rows cost each of them, give the record.
+    """Let epochs of both take turns; print what a million rows cost each of them, return the record.
 
     Promised: no figure unless both results are right; the order changes from pair to pair; the ratio has an interval,
     by the bootstrap over pairs. Not promised: figures of a machine that does something else meanwhile.
@@ -84,19 +85,8 @@ def run(
     with cluster(workers=1, memory="2g") as workers:
         spark = workers.session(**{name.replace(".", "__"): text for name, text in SETTINGS.items()})
         set_log_level(spark, "ERROR")
-        turns = _Turns(_WARM_UP + pairs)
-        with ThreadPoolExecutor(2) as pool:
-            both = {
-                name: pool.submit(contestant, spark, Rows(keys), rows, turns, os.path.join(workers.directory, name))
-                for name, contestant in ((MOVABLE, _movable), (MEMORY, _in_memory))
-            }
-            try:
-                echo(f"{_WARM_UP} epochs of each to warm up, then {pairs} pairs")
-                costs = turns.take(both)
-            finally:
-                turns.end()
-            for done in both.values():
-                done.result()
+        echo(f"{_WARM_UP} epochs of each to warm up, then {pairs} pairs")
+        costs = _costs(spark, Rows(keys), rows, _Turns(_WARM_UP + pairs), workers.directory)
         about = machine.describe(spark)
     kept = {name: found[_WARM_UP:] for name, found in costs.items()}
     record: dict[str, Any] = {
@@ -113,13 +103,29 @@ def run(
         rendered(
             _table(record),
             f"Per million rows, {keys:,} keys, {rows:,} rows an epoch, nothing moving. CPU, pair by pair: "
-            f"{ratio['median']:.2f}, 95 % of {ratio['low']:.2f} to {ratio['high']:.2f}.",
+            f"{ratio['median']:.2f} (95 % interval: {ratio['low']:.2f} to {ratio['high']:.2f}).",
             "Both results are right.",
         )
     )
     if json is not None:
         save(record, json)
     return record
+
+
+def _costs(spark: SparkSession, rows: Rows, per_epoch: int, turns: _Turns, directory: str) -> dict[str, list[Usage]]:
+    """Let both contestants take their turns; return what each used in every epoch, once both results are right."""
+    with ThreadPoolExecutor(2) as pool:
+        both = {
+            name: pool.submit(contestant, spark, rows, per_epoch, turns, os.path.join(directory, name))
+            for name, contestant in ((MOVABLE, _movable), (MEMORY, _in_memory))
+        }
+        try:
+            costs = turns.take(both)
+        finally:
+            turns.end()
+        for done in both.values():
+            done.result()
+    return costs
 
 
 @dataclass(slots=True)
@@ -143,7 +149,7 @@ class _Turns:
             self._go[name].clear()
 
     def take(self, contestants: dict[str, Future[None]]) -> dict[str, list[Usage]]:
-        """Let both run all epochs but their first; return what each used."""
+        """Let both run all epochs except their first; return what each used."""
         costs: dict[str, list[Usage]] = {name: [] for name in contestants}
         for name, contestant in contestants.items():
             self._until_it_waits(name, contestant)
@@ -189,7 +195,7 @@ def _movable(spark: SparkSession, rows: Rows, per_epoch: int, turns: _Turns, dir
 
 
 def _in_memory(spark: SparkSession, rows: Rows, per_epoch: int, turns: _Turns, directory: str) -> None:
-    """The same rows in the same tasks, but for what they keep and where."""
+    """The same rows in the same tasks, except for what they keep and where."""
     resolved = resolve(spark, _flow(spark, rows, per_epoch).plan())
     written = f"{directory}-last"
     epochs = 0
@@ -241,20 +247,20 @@ def _sums(batch: DataFrame, resolved: Resolved, epoch: int) -> DataFrame:
 # --- in the Python worker, of which there is one ------------------------------------------------------------------
 
 
-class _Kept(MemoryStore):
-    """The entries of a group, changed where they are: there is nothing to go back to."""
+class _Entries(MemoryStore):
+    """The entries of a group, changed in place: there is nothing to go back to."""
 
     def apply(self, changes: Iterable[Changes], version: Version) -> None:
         for change in changes:
             self._entries.update(change.puts())
 
 
-_groups: dict[int, _Kept] = {}
+_groups: dict[int, _Entries] = {}
 
 
 class _Groups(Cache):
-    def view(self, group: int) -> _Kept:
-        return _groups.setdefault(group, _Kept())
+    def view(self, group: int) -> _Entries:
+        return _groups.setdefault(group, _Entries())
 
 
 class _Writer(LogWriter):
@@ -276,7 +282,7 @@ class _InMemoryTask(AggregateTask):
         yield from output
 
 
-# --- what came out --------------------------------------------------------------------------------------------------
+# --- the results ----------------------------------------------------------------------------------------------------
 
 
 def _ratio(costs: dict[str, list[Usage]], of: Callable[[Usage], float]) -> dict[str, float]:

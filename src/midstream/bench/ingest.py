@@ -37,7 +37,7 @@ def run(
     json: str | os.PathLike[str] | None = None,
     echo: Echo = print,
 ) -> dict[str, Any]:
-    """Send records of 100 bytes over TCP, each acknowledged after the sync; give the record.
+    """Send records of 100 bytes over TCP, each acknowledged after the sync; return the record.
 
     Promised: the spool is read afterwards, and no figure is printed or written unless every record is in it exactly
     once, in the order of its producer (`ResultError`).
@@ -46,7 +46,7 @@ def run(
     at_least_one(records=records, producers=producers)
     with tempfile.TemporaryDirectory(prefix="midstream-bench-") as place:
         spool = os.path.join(place, "spool")
-        server = Server(spool)
+        server = ServerProcess(spool)
         try:
             seconds = _send(server, records // producers, producers, kills, echo)
         finally:
@@ -70,7 +70,7 @@ def run(
     return record
 
 
-class Server:
+class ServerProcess:
     """The server in a process of its own, on a port that stays the same when it is started again."""
 
     def __init__(self, spool: str) -> None:
@@ -96,8 +96,8 @@ class Server:
         self._process.communicate()
 
 
-def _send(server: Server, each: int, producers: int, kills: int, echo: Echo) -> float:
-    """Let all producers send, kill the server at random marks of the first one's progress, and give the seconds."""
+def _send(server: ServerProcess, each: int, producers: int, kills: int, echo: Echo) -> float:
+    """Let all producers send, kill the server at random points of the first one's progress, and return the seconds."""
     echo(f"{producers} producers send {each:,} records each" + (f"; {kills} kills" if kills else ""))
     senders = [_Producer(server, number, each) for number in range(producers)]
     began = time.perf_counter()
@@ -119,7 +119,7 @@ def _send(server: Server, each: int, producers: int, kills: int, echo: Echo) -> 
 class _Producer(threading.Thread):
     """Sends its records in blocks, and after a broken connection goes on where the server says."""
 
-    def __init__(self, server: Server, number: int, total: int) -> None:
+    def __init__(self, server: ServerProcess, number: int, total: int) -> None:
         super().__init__(daemon=True)
         self.error: Exception | None = None
         self._server, self._number, self._total = server, number, total
@@ -133,7 +133,7 @@ class _Producer(threading.Thread):
                     self._session()
                 except ConnectionError:
                     time.sleep(0.01)  # the server is down; leave it the processor
-        except Exception as error:  # told by the thread that waits
+        except Exception as error:  # reported by the thread that waits
             self.error = error
             self._note(self._total)
 
@@ -146,7 +146,7 @@ class _Producer(threading.Thread):
             sock.sendall(f"PRODUCER p{self._number}\n".encode())
             at = answered(answers, "AT")
             if at < self._acknowledged:
-                raise ResultError(f"record {at} was acknowledged, and is gone")
+                raise ResultError(f"record {at} was acknowledged, but is gone")
             self._note(at)
             while self._acknowledged < self._total:
                 last = min(self._acknowledged + BLOCK, self._total)
@@ -188,7 +188,7 @@ def check(spool: str, sent: Sequence[int]) -> None:
         if not np.array_equal(found, np.arange(each)):
             raise ResultError(f"producer {producer}: {len(found):,} records, not {each:,} in order; no time is printed")
     if len(owner) != sum(sent):
-        raise ResultError(f"{len(owner) - sum(sent)} records that nobody sent; no time is printed")
+        raise ResultError(f"{len(owner) - sum(sent)} records that no producer sent; no time is printed")
 
 
 def _table(record: dict[str, Any]) -> Table:

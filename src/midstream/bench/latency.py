@@ -1,4 +1,4 @@
-"""The latency of rows under a constant load, worked out from when epochs begin and end."""
+"""The latency of rows under a constant load, computed from the times when epochs begin and end."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from midstream.bench.workbench import pause
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
-_STEP = 0.01  # seconds between the rows that are looked at
+_STEP = 0.01  # seconds between the rows that are sampled
 
 
 @dataclass(frozen=True, slots=True)
-class Epoch:
+class EpochTimes:
     """An epoch as Spark reports it: seconds since 1970."""
 
     begin: float
@@ -34,27 +34,27 @@ class Epoch:
         return self.end - self.begin
 
 
-def epochs_of(query: StreamingQuery) -> list[Epoch]:
+def epochs_of(query: StreamingQuery) -> list[EpochTimes]:
     """List the epochs of a query that Spark has reported."""
     found = []
     for progress in query.recentProgress:
         begin = datetime.fromisoformat(progress["timestamp"].replace("Z", "+00:00")).timestamp()
         if "triggerExecution" in progress["durationMs"]:
             end = begin + progress["durationMs"]["triggerExecution"] / 1000
-            found.append(Epoch(begin, end, progress["batchId"], progress["numInputRows"]))
+            found.append(EpochTimes(begin, end, progress["batchId"], progress["numInputRows"]))
     return found
 
 
-def latencies(epochs: Sequence[Epoch], begin: float, end: float) -> Any:
-    """The latencies of rows that were made between two moments, at a constant rate.
+def latencies(epochs: Sequence[EpochTimes], begin: float, end: float) -> Any:
+    """The latencies of rows that were created between two moments, at a constant rate.
 
-    >>> latencies([Epoch(0, 1), Epoch(1, 3)], 0.5, 0.515).round(2).tolist()
+    >>> latencies([EpochTimes(0, 1), EpochTimes(1, 3)], 0.5, 0.515).round(2).tolist()
     [2.5, 2.49]
     """
     moments = np.arange(begin, end, _STEP)
     begins = np.array([epoch.begin for epoch in epochs])
     ends = np.array([epoch.end for epoch in epochs])
-    taken = np.searchsorted(begins, moments)  # an epoch takes what was made before it began
+    taken = np.searchsorted(begins, moments)  # an epoch takes what was created before it began
     known = taken < len(epochs)
     return ends[taken[known]] - moments[known]
 

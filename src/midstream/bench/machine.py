@@ -32,7 +32,7 @@ def describe(spark: SparkSession | None) -> dict[str, Any]:
 
 
 def _memory() -> int | None:
-    """Bytes of memory, where the system tells."""
+    """Bytes of memory, where the system reports them."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, OSError, ValueError):

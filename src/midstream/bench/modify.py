@@ -1,6 +1,6 @@
 """The latency of rows around a live change, against the steady state and against stop, change, restart.
 
-The same count per key, under a constant load of rows that carry the time they were made. A row's latency is the time
+The same count per key, under a constant load of rows that carry the time of their creation. A row's latency is the time
 from then to the end of the epoch that has it, as Spark reports the epoch.
 """
 
@@ -19,7 +19,7 @@ import midstream as ms
 from midstream.bench import machine
 from midstream.bench.contestants import declared, saved_sums
 from midstream.bench.latency import (
-    Epoch,
+    EpochTimes,
     epochs_of,
     latencies,
     milliseconds,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 LATENCY = (
-    "the latency of a row is the time from when it was made to the end of its epoch, as Spark reports it; rows come at "
+    "the latency of a row is the time from its creation to the end of its epoch, as Spark reports it; rows come at "
     "a constant rate, and the steady state is the stretch of the same length before the change"
 )
 
@@ -49,9 +49,9 @@ def run(
     json: str | os.PathLike[str] | None = None,
     echo: Callable[[str], object] = print,
 ) -> dict[str, Any]:
-    """Measure replace, insert and remove on a running job, and Spark's restart; print a table and give the record.
+    """Measure replace, insert and remove on a running job, and Spark's restart; print a table and return the record.
 
-    Promised: no figure before every row is seen to be counted once. Not promised: figures of a machine that does
+    Promised: no figure unless every row was counted once. Not promised: figures of a machine that does
     something else meanwhile.
 
     Args:
@@ -131,13 +131,13 @@ def _ours(bench: Workbench, rate: int, keys: int, seconds: int, rounds: int) -> 
     ]
 
 
-def _cut(epochs: Sequence[Epoch], change: ms.Modification) -> Epoch:
+def _cut(epochs: Sequence[EpochTimes], change: ms.Modification) -> EpochTimes:
     assert change.cut is not None
     return next(epoch for epoch in epochs if change.cut.epoch == epoch.number)
 
 
-def _epochs_until(epochs: Sequence[Epoch], at: float, change: ms.Modification) -> int:
-    """How many epochs begin after the change was asked for, up to the first under the new plan, but for the dry run."""
+def _epochs_until(epochs: Sequence[EpochTimes], at: float, change: ms.Modification) -> int:
+    """How many epochs begin after the change was asked for, up to the first under the new plan, without the dry run."""
     tried = at + sum(change.durations.get(phase, 0.0) for phase in ("Validated", "Prepared"))
     return sum(epoch.begin >= tried and epoch.number <= _cut(epochs, change).number for epoch in epochs)
 
@@ -167,7 +167,7 @@ def _sparks(bench: Workbench, rate: int, keys: int, seconds: int, rounds: int) -
         return {"name": "spark restart", **_compared(epochs, marks, seconds)}
 
 
-def _compared(epochs: Sequence[Epoch], marks: Sequence[float], seconds: float) -> dict[str, Any]:
+def _compared(epochs: Sequence[EpochTimes], marks: Sequence[float], seconds: float) -> dict[str, Any]:
     steady = [quantiles(latencies(epochs, at - 1.5 * seconds, at - seconds / 2)) for at in marks]
     around = [quantiles(latencies(epochs, at - seconds / 2, at + seconds / 2)) for at in marks]
     return {"steady": _medians(steady), "around": _medians(around)}

@@ -1,4 +1,4 @@
-"""The judge: a time is worth nothing where the result is wrong."""
+"""The oracle: a time means nothing where the result is wrong."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class ResultError(MidstreamError):
-    """A contestant computed something else than the oracle: its time means nothing."""
+    """A contestant's result differs from the oracle's: its time means nothing."""
 
 
 def check(name: str, found: DataFrame, expected: DataFrame) -> None:
@@ -26,12 +26,12 @@ def check(name: str, found: DataFrame, expected: DataFrame) -> None:
             for row in wrong
         ]
         raise ResultError(
-            f"{name} gave a wrong result, so no time is printed. The first differences:\n" + "\n".join(lines)
+            f"{name} has a wrong result, so no time is printed. The first differences:\n" + "\n".join(lines)
         )
 
 
 def check_whole(counted: DataFrame, unit: int, what: str) -> None:
-    """See that rows were counted in whole units, which one lost or repeated would not be; `counted` has a column n."""
+    """Check that rows were counted in whole units, which a lost or repeated row breaks; `counted` has a column n."""
     total = counted.selectExpr("sum(n)").collect()[0][0]
     if not total or total % unit:
-        raise ResultError(f"{total:,} rows were counted, which is no whole number of {what} of {unit:,} rows")
+        raise ResultError(f"{total:,} rows were counted, which is not a whole number of {what} of {unit:,} rows")

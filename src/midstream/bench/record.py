@@ -33,7 +33,7 @@ def save(record: dict[str, Any], path: str | os.PathLike[str]) -> None:
 
 
 def at_least_one(**numbers: int) -> None:
-    """Refuse numbers below one, by the name the user knows them by."""
+    """Refuse numbers below one, under the name that the user knows."""
     for name, number in numbers.items():
         if number < 1:
             raise MidstreamError(f"{name} must be 1 or more, not {number}")

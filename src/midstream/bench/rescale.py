@@ -1,8 +1,8 @@
 """The cost of moving state: a job with large state on a real cluster grows from two executors to three.
 
-Rows with skewed keys come at a constant rate and carry the time they were made; the latency of a row is the time from
-then to the end of its epoch. Each strategy starts from a copy of the same checkpoint. Spark's own way is the same sums
-as a native query that is stopped, repartitioned offline and started again.
+Rows with skewed keys come at a constant rate and carry the time of their creation; the latency of a row is the time
+from then to the end of its epoch. Each strategy starts from a copy of the same checkpoint. Spark's own way is the same
+sums as a native query that is stopped, repartitioned offline and started again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,23 +23,18 @@ from pyspark.sql import functions as F
 import midstream as ms
 from midstream.bench import chart, machine, throttled
 from midstream.bench import rescale_report as report
-from midstream.bench.latency import epochs_of, stay
+from midstream.bench.latency import EpochTimes, epochs_of, stay
 from midstream.bench.oracle import ResultError
 from midstream.bench.record import at_least_one, rendered, save
-from midstream.bench.rescale_report import Measured
+from midstream.bench.rescale_report import MeasuredMove
 from midstream.bench.rows import PRICE, Rows
 from midstream.bench.steady import steady
 from midstream.bench.usage import used
-from midstream.bench.workbench import (
-    SETTINGS,
-    pause,
-    quiet,
-    set_log_level,
-)
+from midstream.bench.workbench import SETTINGS, pause, quiet, set_log_level
 from midstream.checkpoint import layout
 from midstream.events import Event, Progress
 from midstream.placement.strategies import NAMES
-from midstream.testing import cluster
+from midstream.testing import Cluster, cluster
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -49,7 +44,7 @@ SPARK = "spark"  # Spark's own way
 _BYTES_PER_KEY = 80  # in the store, as measured
 _PER_EPOCH = 500_000  # keys that are loaded in an epoch
 _AFTERWARDS = 4  # rows of the first key, an epoch each, in which snapshots are taken of what was loaded
-_PREFETCH = "50 milliseconds"  # an epoch copies beside its work, once all is there; the default
+_PREFETCH = "50 milliseconds"  # how long an epoch copies beside its work; the default
 _COPIES = 5  # of plain files, to compare with
 _MOST = 120.0  # seconds that a move may take
 
@@ -96,9 +91,9 @@ def run(
     picture: str | os.PathLike[str] | None = None,
     echo: Callable[[str], object] = print,
 ) -> dict[str, Any]:
-    """Measure a move with each strategy; print a table, draw a picture, give the record.
+    """Measure a move with each strategy; print a table, draw a picture, return the record.
 
-    Promised: no figure before every row is seen to be counted once. Not promised: figures of a machine that does
+    Promised: no figure unless every row was counted once. Not promised: figures of a machine that does
     something else meanwhile; all executors run on this one.
 
     Args:
@@ -108,44 +103,24 @@ def run(
         rate: rows per second.
         seconds: length of the steady stretch before the move, and how long it goes on after it.
         every_ms: how often an epoch begins.
-        store_mb_per_s: let a task read the durable store no faster than this; Spark's own way too, through a file
-            system of Hadoop's that is as slow. Executors have one core, and so one task at a time.
+        store_mb_per_s: let a task read the durable store no faster than this; Spark's own way too, through a Hadoop
+            file system that is as slow. Executors have one core, and so one task at a time.
         rounds: how often each strategy is measured, each time in another order; the median run by its maximum counts.
-        cache: directory for the copies that executors keep, on another disk than the rest, as it is on a cluster; by
-            default they lie beside it.
+        cache: directory for the copies that executors keep, on another disk than the rest, as on a cluster; by default
+            beside it.
         json: file for the record.
         picture: file for a picture of the latencies.
         echo: takes the text to print.
     """
     at_least_one(state_mb=state_mb, rate=rate, seconds=seconds, every_ms=every_ms, rounds=rounds)
-    unknown = set(strategies) - {*NAMES, SPARK}
-    if unknown:
-        raise ms.PlanError(f"there is no strategy {', '.join(sorted(unknown))}; there are {', '.join((*NAMES, SPARK))}")
+    _refuse_unknown(strategies)
+    keys = state_mb * 1_000_000 // _BYTES_PER_KEY
     with cluster(workers=3) as workers, tempfile.TemporaryDirectory(dir=cache or workers.directory) as caches:
-        classes, store = os.path.join(workers.directory, "classes"), store_mb_per_s * 1_000_000
-        os.makedirs(classes)
-        chosen = SETTINGS | (throttled.settings(classes, store) if store else {})
-        spark = workers.session(**{name.replace(".", "__"): text for name, text in chosen.items()})
-        set_log_level(spark, "ERROR")
-        if store:
-            throttled.compile_into(classes, spark)
-        keys = state_mb * 1_000_000 // _BYTES_PER_KEY
-        directory = os.path.join(workers.directory, "bench")
+        store, directory = store_mb_per_s * 1_000_000, os.path.join(workers.directory, "bench")
         setting = Setting(keys, skew, rate, seconds, every_ms, store, directory, caches)
         os.makedirs(setting.directory)
-        found = list[Measured]()
-        if ours := [name for name in strategies if name != SPARK]:
-            echo(f"loading {keys:,} keys")
-            size = _loaded(spark, setting)
-            echo(f"{size / 1e6:,.0f} MB of state; warming up")
-            for name in (ours[0], ours[-1]):  # epochs go on to get faster in the second
-                _ours(spark, setting, name)
-            runs = dict[str, list[Measured]]((name, []) for name in ours)
-            for turn in range(rounds):
-                for name in ours[turn % len(ours) :] + ours[: turn % len(ours)]:
-                    echo(f"{name}: steady, then from 2 to 3 executors")
-                    runs[name].append(_ours(spark, setting, name))
-            found = [report.typical(each) for each in runs.values()]
+        spark = _session(workers, store)
+        found = _strategies(spark, setting, [name for name in strategies if name != SPARK], rounds, echo)
         if SPARK in strategies:
             echo("spark: loading, steady, then stop, repartition, restart")
             found.append(_sparks(spark, setting))
@@ -162,6 +137,24 @@ def run(
     if picture is not None:
         chart.draw({each.name: report.course(each) for each in found}, os.fspath(picture))
     return record
+
+
+def _refuse_unknown(strategies: Sequence[str]) -> None:
+    unknown = set(strategies) - {*NAMES, SPARK}
+    if unknown:
+        raise ms.PlanError(f"there is no strategy {', '.join(sorted(unknown))}; there are {', '.join((*NAMES, SPARK))}")
+
+
+def _session(workers: Cluster, store: int) -> SparkSession:
+    """Start a session, over a store that is as slow as it is told to be."""
+    classes = os.path.join(workers.directory, "classes")
+    os.makedirs(classes)
+    chosen = SETTINGS | (throttled.settings(classes, store) if store else {})
+    spark = workers.session(**{name.replace(".", "__"): text for name, text in chosen.items()})
+    set_log_level(spark, "ERROR")
+    if store:
+        throttled.compile_into(classes, spark)
+    return spark
 
 
 # --- Midstream ------------------------------------------------------------------------------------------------------
@@ -192,8 +185,8 @@ def _loaded(spark: SparkSession, setting: Setting) -> int:
     job = flow.start(setting.path("loaded"), trigger=ms.available_now(), listener=listen)
     jobs.append(job)
     job.await_termination()
-    assert job._engine.last is not None
-    state = job._engine.last.operators["sums"]
+    assert job._engine.history.last is not None
+    state = job._engine.history.last.operators["sums"]
     return sum(snapshot.size for snapshot in state.snapshots if snapshot is not None)
 
 
@@ -209,7 +202,7 @@ def _written(spark: SparkSession, setting: Setting) -> None:
 def _copied(setting: Setting) -> str:
     """Make a copy of the loaded checkpoint; files of the state never change and are linked.
 
-    It stays until the end: ext4 is slow to make files, 0.5 ms each, for minutes after many beside them were deleted.
+    It stays until the end: ext4 creates files slowly, 0.5 ms each, for minutes after many beside them were deleted.
     """
     source, target = setting.path("loaded"), setting.path(f"run-{os.urandom(4).hex()}")
     shutil.copytree(source, target, ignore=lambda path, _: [layout.STATE] if path == source else [])
@@ -217,29 +210,73 @@ def _copied(setting: Setting) -> str:
     return target
 
 
-def _ours(spark: SparkSession, setting: Setting, name: str) -> Measured:
-    progress: list[Progress] = []
-    after_loss: list[Progress] = []
-    lose, checkpoint = threading.Event(), _copied(setting)
-    cache = os.path.join(setting.cache, os.path.basename(checkpoint))  # of all executors, each in a place of its own
-    lost = f"{cache}-lost"
+def _strategies(
+    spark: SparkSession, setting: Setting, names: list[str], rounds: int, echo: Callable[[str], object]
+) -> list[MeasuredMove]:
+    """Measure each strategy in every round, in another order each time; return the typical run of each."""
+    if not names:
+        return []
+    echo(f"loading {setting.keys:,} keys")
+    size = _loaded(spark, setting)
+    echo(f"{size / 1e6:,.0f} MB of state; warming up")
+    for name in (names[0], names[-1]):  # epochs still get faster in the second
+        _ours(spark, setting, name)
+    runs = dict[str, list[MeasuredMove]]((name, []) for name in names)
+    for turn in range(rounds):
+        for name in names[turn % len(names) :] + names[: turn % len(names)]:
+            echo(f"{name}: steady, then from 2 to 3 executors")
+            runs[name].append(_ours(spark, setting, name))
+    return [report.typical(each) for each in runs.values()]
 
-    def listen(event: Event) -> None:
+
+@dataclass(frozen=True, slots=True)
+class _WatchedMove:
+    """What the epochs of a job say, before and after all its copies of state are lost."""
+
+    cache: str  # of all executors, each in a directory below
+    progress: list[Progress] = field(default_factory=list)
+    after_loss: list[Progress] = field(default_factory=list)
+    lose: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def lost(self) -> str:
+        return f"{self.cache}-lost"
+
+    def listen(self, event: Event) -> None:
         if isinstance(event, Progress):
-            progress.append(event)
-            if os.path.exists(lost):
-                after_loss.append(event)
-            if lose.is_set():  # between two epochs
-                os.rename(cache, lost)
-                lose.clear()
+            self.progress.append(event)
+            if os.path.exists(self.lost):
+                self.after_loss.append(event)
+            if self.lose.is_set():  # between two epochs
+                os.rename(self.cache, self.lost)
+                self.lose.clear()
 
+    def is_quiet(self) -> bool:
+        """Whether state is where it shall be."""
+        return len(self.progress) > 5 and not any(each.copied["sums"] for each in self.progress[-3:])
+
+    def epochs(self, queries: Sequence[StreamingQuery | None]) -> list[EpochTimes]:
+        """The epochs of queries; Spark counts what an executor reads again, so rows are as they were reported."""
+        rows = {each.epoch: each.rows["sums"] for each in self.progress}
+        found = [each for query in dict.fromkeys(queries) if query is not None for each in epochs_of(query)]
+        return [replace(epoch, rows=rows.get(epoch.number, 0)) for epoch in found]
+
+    def empty(self) -> None:
+        """Free the space of all copies; they are deleted with the rest in the end, see `_copied`."""
+        for file in [*Path(self.cache).rglob("*.mdb"), *Path(self.lost).rglob("*.mdb")]:
+            os.truncate(file, 0)
+
+
+def _ours(spark: SparkSession, setting: Setting, name: str) -> MeasuredMove:
+    checkpoint = _copied(setting)
+    watched = _WatchedMove(os.path.join(setting.cache, os.path.basename(checkpoint)))
     job = _flow(spark, setting, live=True).start(
-        checkpoint, trigger=ms.every(f"{setting.every} milliseconds"), on_drift="apply", listener=listen,
-        store_bytes_per_second=setting.store, prefetch_time="1 minute", cache=cache,
+        checkpoint, trigger=ms.every(f"{setting.every} milliseconds"), on_drift="apply", listener=watched.listen,
+        store_bytes_per_second=setting.store, prefetch_time="1 minute", cache=watched.cache,
     )  # fmt: skip
     with job:
         _until(lambda: job.modifications[0].phase.is_final, job=job)
-        _until(lambda: len(progress) > 5 and not any(each.copied["sums"] for each in progress[-3:]), job=job)
+        _until(watched.is_quiet, job=job)
         job.modify(ms.tune(prefetch_time=_PREFETCH)).wait(_MOST)
         job._engine.assignment.seating.warm()
         stay(setting.seconds)
@@ -250,26 +287,24 @@ def _ours(spark: SparkSession, setting: Setting, name: str) -> Measured:
         done = time.time()
         queries.append(job.query)  # another one after a restart
         stay(setting.seconds / 2)
-        rows = {each.epoch: each.rows["sums"] for each in progress}  # Spark counts what an executor reads again
-        epochs = [
-            replace(epoch, rows=rows.get(epoch.number, 0))
-            for query in dict.fromkeys(queries)
-            if query is not None
-            for epoch in epochs_of(query)
-        ]
-        lose.set()
-        _until(lambda: bool(after_loss), job=job)
+        found = MeasuredMove(name, watched.epochs(queries), (begin, asked), (asked, done), idle=idle)
+        watched.lose.set()
+        _until(lambda: bool(watched.after_loss), job=job)
         plain = _plain_copy(setting)  # beside the epochs of a running job, as moving is
-    first = after_loss[0]
-    if not first.restored["sums"]:
-        raise ResultError(f"{name}: all copies were deleted before epoch {first.epoch}, and it has restored none")
-    moved = [each for each in progress if move.cut is not None and move.cut.epoch < each.epoch < first.epoch]
     saved = job.savepoint(os.path.join(checkpoint, "savepoint"))
     counted = spark.read.parquet(f"{saved}/state/sums/record").selectExpr("sum(n)", "max(newest)").collect()[0]
     _check(setting, name, *counted)
-    for file in [*Path(cache).rglob("*.mdb"), *Path(lost).rglob("*.mdb")]:
-        os.truncate(file, 0)  # deleted with the rest in the end, see `_copied`
-    found = Measured(name, epochs, (begin, asked), (asked, done), idle=idle)
+    watched.empty()
+    _note_costs(found, move, watched, plain)
+    return found
+
+
+def _note_costs(found: MeasuredMove, move: ms.Modification, watched: _WatchedMove, plain: float) -> None:
+    """Note what a move has copied, and what the first epoch after the loss of all copies took."""
+    first = watched.after_loss[0]
+    if not first.restored["sums"]:
+        raise ResultError(f"{found.name}: all copies were deleted before epoch {first.epoch}, and it has restored none")
+    moved = [each for each in watched.progress if move.cut is not None and move.cut.epoch < each.epoch < first.epoch]
     found.groups = int(move.note.split(" of ")[0].split()[-1])
     found.bytes = sum(each.copied["sums"] for each in moved)
     found.notes = {
@@ -283,13 +318,12 @@ def _ours(spark: SparkSession, setting: Setting, name: str) -> Measured:
             "cut_epoch_s": round(slowest.durations["total"], 2),
             "restored_mb_per_s": round(slowest.copied["sums"] / copying / 1e6),
         }
-    return found
 
 
 def _plain_copy(setting: Setting) -> float:
     """Copy files of the state, as many bytes as a third executor gets; return bytes per second, the median of some.
 
-    All copies are kept until the last is made: one that gets the memory of the one before it is faster.
+    All copies are kept until the last is made: one that reuses the memory of the one before is faster.
     """
     snapshots = sorted(Path(setting.path("loaded"), layout.STATE).rglob("*.mdb"))
     files, seconds = snapshots[: len(snapshots) // 3 or 1], []
@@ -305,7 +339,7 @@ def _plain_copy(setting: Setting) -> float:
 # --- Spark's own way ------------------------------------------------------------------------------------------------
 
 
-def _sparks(spark: SparkSession, setting: Setting) -> Measured:
+def _sparks(spark: SparkSession, setting: Setting) -> MeasuredMove:
     """The same sums as a native query: stopped between two batches, repartitioned offline, started again."""
     checkpoint, since = setting.path("native"), time.time()
     if setting.store:
@@ -343,11 +377,11 @@ def _sparks(spark: SparkSession, setting: Setting) -> Measured:
     epochs += epochs_of(query)
     state = spark.read.format("statestore").load(checkpoint)
     _check(setting, SPARK, *state.selectExpr("sum(value.count)", "max(value.max)").collect()[0])
-    return Measured(SPARK, epochs, (begin, asked), (asked, done), idle=idle)
+    return MeasuredMove(SPARK, epochs, (begin, asked), (asked, done), idle=idle)
 
 
 def _check(setting: Setting, name: str, counted: int, newest: int) -> None:
-    """See that all rows up to the newest, which are numbered, were counted, each of them once."""
+    """Check that all rows up to the newest, which are numbered, were counted, each of them once."""
     rows = counted - setting.keys - _AFTERWARDS
     if rows != newest + 1 or rows <= 0:
         raise ResultError(f"{name}: {rows:,} rows were counted, and the newest one has number {newest:,}")

@@ -11,22 +11,22 @@ from rich.table import Table
 
 from midstream.bench import chart
 from midstream.bench.latency import (
-    Epoch,
+    EpochTimes,
     latencies,
     milliseconds,
     quantiles,
 )
 from midstream.bench.usage import Usage
 
-_BEFORE = 1.0  # seconds before the move in which rows were made that may wait for it
+_BEFORE = 1.0  # seconds before the move: rows generated in them may wait for it
 
 
 @dataclass(slots=True)
-class Measured:
+class MeasuredMove:
     """What one contestant has done."""
 
     name: str
-    epochs: list[Epoch]
+    epochs: list[EpochTimes]
     steady: tuple[float, float]  # from, to
     move: tuple[float, float]
     groups: int = 0  # that moved
@@ -35,16 +35,16 @@ class Measured:
     notes: dict[str, Any] = field(default_factory=dict)
 
 
-def typical(runs: Sequence[Measured]) -> Measured:
-    """The run in the middle, by the greatest latency while it moved."""
+def typical(runs: Sequence[MeasuredMove]) -> MeasuredMove:
+    """The median run, by the greatest latency while it moved."""
     return sorted(runs, key=lambda found: _moving(found)["max_ms"])[(len(runs) - 1) // 2]
 
 
-def _moving(found: Measured) -> dict[str, float]:
+def _moving(found: MeasuredMove) -> dict[str, float]:
     return quantiles(latencies(found.epochs, found.move[0] - _BEFORE, found.move[1]))
 
 
-def result(found: Measured, rate: int, length: int) -> dict[str, Any]:
+def result(found: MeasuredMove, rate: int, length: int) -> dict[str, Any]:
     """What is recorded of a contestant.
 
     Args:
@@ -76,13 +76,13 @@ def result(found: Measured, rate: int, length: int) -> dict[str, Any]:
     }
 
 
-def _throughput(epochs: Sequence[Epoch], begin: float, end: float) -> float:
+def _throughput(epochs: Sequence[EpochTimes], begin: float, end: float) -> float:
     """Rows per second of the epochs that ended between two moments."""
     return sum(epoch.rows for epoch in epochs if begin < epoch.end <= end) / (end - begin)
 
 
 def notes(record: dict[str, Any]) -> Iterator[str]:
-    """What else there is to say."""
+    """Notes below the tables."""
     found = {each["name"]: each for each in record["results"]}
     if "restored_mb_per_s" in found.get("all_at_once", {}):
         speed, plain = found["all_at_once"]["restored_mb_per_s"], found["all_at_once"]["copy_mb_per_s"]
@@ -96,7 +96,7 @@ def notes(record: dict[str, Any]) -> Iterator[str]:
         )
 
 
-def course(found: Measured) -> chart.Course:
+def course(found: MeasuredMove) -> chart.Course:
     """The latency over time, with the move at 0."""
     at = found.move[0]
     points = [(epoch.begin - at, milliseconds(epoch.end - before.begin)) for before, epoch in zip(
@@ -106,7 +106,7 @@ def course(found: Measured) -> chart.Course:
 
 
 def latency_table(record: dict[str, Any]) -> Table:
-    """What rows have waited, contestant by contestant."""
+    """Latencies of rows, contestant by contestant."""
     title = f"latency in ms while {record['state_mb']} MB of state go from 2 to 3 executors, {record['rate']:,} rows/s"
     shown = Table(title=title, title_justify="left")
     shown.add_column(no_wrap=True)
@@ -123,7 +123,7 @@ def latency_table(record: dict[str, Any]) -> Table:
 
 
 def cost_table(record: dict[str, Any]) -> Table:
-    """What else it has cost, contestant by contestant."""
+    """Other costs, contestant by contestant."""
     shown = Table()
     shown.add_column(no_wrap=True)
     for heading in ("\ntook", "MB\nmoved", "rows/s\nsteady", "\nmoving", "idle\nCPU", "after\na loss"):

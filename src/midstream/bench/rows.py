@@ -1,4 +1,4 @@
-"""The rows that benchmarks run on: made in the JVM from a counter, so that they are the same in every run."""
+"""The rows that benchmarks run on: generated in the JVM from a counter, so that they are the same in every run."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ def run_query(spark: SparkSession, writer: DataStreamWriter, epochs: int, checkp
 
 
 def run_flow(flow: ms.Flow, epochs: int, directory: str) -> FlowRun:
-    """Run a flow until that many epochs are committed; the job finishes the epoch at hand before it stops."""
+    """Run a flow until that many epochs are committed; the job finishes the current epoch before it stops."""
     checkpoint = os.path.join(directory, "checkpoint")
     job = flow.start(checkpoint, trigger=ms.every(0), cache=os.path.join(directory, "cache"))
     assert job.query is not None
@@ -123,7 +123,7 @@ def run_flow(flow: ms.Flow, epochs: int, directory: str) -> FlowRun:
         try:
             _await_epoch(job.query, os.path.join(checkpoint, layout.SPARK), epochs - 1)
         except StreamingQueryException:
-            job.await_termination()  # knows better what it was
+            job.await_termination()  # raises the cause
             raise
     savepoint = job.savepoint(os.path.join(directory, "savepoint"))
     return FlowRun(_times(job.query, epochs), job.status.epoch + 1, savepoint)
@@ -134,7 +134,7 @@ def _started(writer: DataStreamWriter, checkpoint: str) -> StreamingQuery:
 
 
 def _await_epoch(query: StreamingQuery, checkpoint: str, epoch: int) -> None:
-    """Wait until an epoch is committed and reported; looking for a file costs less than asking Spark."""
+    """Wait until an epoch is committed and reported; checking for a file costs less than asking Spark."""
     commit = os.path.join(checkpoint, "commits", str(epoch))
     while not os.path.exists(commit) or (query.lastProgress or {"batchId": -1})["batchId"] < epoch:
         if not query.isActive:

@@ -11,6 +11,8 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -20,7 +22,7 @@ from rich.table import Table
 from midstream.bench import machine
 from midstream.bench.ingest import (
     Echo,
-    Server,
+    ServerProcess,
     answered,
     check,
     lines,
@@ -30,6 +32,7 @@ from midstream.bench.record import at_least_one, rendered, save
 
 RECORDS = 10  # that a producer sends at a time
 PAUSE = 0.02  # seconds until it sends the next ones
+UNDISTURBED, BESIEGED = "undisturbed", "besieged"
 TIMED_REGION = (
     "from sending ten records to the answer that they are on disk; for a third of the producers with connecting"
 )
@@ -44,31 +47,21 @@ def run(
     json: str | os.PathLike[str] | None = None,
     echo: Echo = print,
 ) -> dict[str, Any]:
-    """Measure producers in rounds: undisturbed, then besieged, then the other way round; give the record.
+    """Measure producers in rounds: undisturbed, then besieged, then the other way round; return the record.
 
     Promised: the spool is read afterwards, and no figure is printed or written unless what was acknowledged is in it
     exactly once, and nothing else (`ResultError`).
     Not promised: the latencies of other machines. Producers, besiegers and server share this one's cores.
     """
     at_least_one(rounds=rounds, producers=producers, malformed=malformed)
-    times: dict[bool, list[float]] = {False: [], True: []}
-    answers: dict[str, int] = {}
+    siege = _Siege(malformed // rounds, connections, seconds)
     with tempfile.TemporaryDirectory(prefix="midstream-bench-") as place:
         spool = os.path.join(place, "spool")
-        server = Server(spool)
-        senders = [_Producer(server.port, number) for number in range(producers)]
+        server = ServerProcess(spool)
+        senders = [_Sender(server.port, number) for number in range(producers)]
         try:
             _measure(senders, 2.0)  # warm
-            for number in range(rounds):
-                for besieged in (False, True) if number % 2 == 0 else (True, False):
-                    echo(f"round {number + 1} of {rounds}, {'besieged' if besieged else 'undisturbed'}")
-                    if besieged:
-                        besiegers = _Besiegers(server.port, malformed // rounds, connections, seconds)
-                        times[True] += _measure(senders, seconds)
-                        for word, count in besiegers.end().items():
-                            answers[word] = answers.get(word, 0) + count
-                    else:
-                        times[False] += _measure(senders, seconds)
+            times, answers = _rounds(senders, server.port, siege, rounds, echo)
         finally:
             for sender in senders:
                 sender.close()
@@ -76,12 +69,12 @@ def run(
         check(spool, [sender.acknowledged for sender in senders])
     record: dict[str, Any] = {
         "checked": True,
-        "malformed": malformed // rounds * rounds,
+        "malformed": siege.malformed * rounds,
         "connections": connections,
         "producers": producers,
-        "answers": answers,
+        "answers": dict(answers),
         "retries": sum(sender.retries for sender in senders),
-        **{name: _spread(times[besieged]) for name, besieged in (("undisturbed", False), ("besieged", True))},
+        **{name: _spread(found) for name, found in times.items()},
         "machine": machine.describe(None),
         "timed_region": TIMED_REGION,
     }
@@ -92,7 +85,32 @@ def run(
     return record
 
 
-class _Producer:
+@dataclass(frozen=True, slots=True)
+class _Siege:
+    """What besiegers do in a round."""
+
+    malformed: int
+    connections: int
+    seconds: float
+
+
+def _rounds(
+    senders: list[_Sender], port: int, siege: _Siege, rounds: int, echo: Echo
+) -> tuple[dict[str, list[float]], Counter[str]]:
+    """Measure producers by themselves and besieged, in turn; return their times, and how besiegers were answered."""
+    times: dict[str, list[float]] = {UNDISTURBED: [], BESIEGED: []}
+    answers = Counter[str]()
+    for number in range(rounds):
+        for name in (UNDISTURBED, BESIEGED) if number % 2 == 0 else (BESIEGED, UNDISTURBED):
+            echo(f"round {number + 1} of {rounds}, {name}")
+            besiegers = _Besiegers(port, siege) if name == BESIEGED else None
+            times[name] += _measure(senders, siege.seconds)
+            if besiegers is not None:
+                answers.update(besiegers.end())
+    return times, answers
+
+
+class _Sender:
     """Sends its records a few at a time, over TCP, over one connection of HTTP, or over a new one each time."""
 
     def __init__(self, port: int, number: int) -> None:
@@ -130,7 +148,7 @@ class _Producer:
             self._answers = self._socket.makefile()
             self._socket.sendall(f"PRODUCER p{self._number}\n".encode())
             if answered(self._answers, "AT") != self.acknowledged:
-                raise ResultError(f"producer {self._number} shall not go on where it was")
+                raise ResultError(f"the server asks producer {self._number} to continue elsewhere than it stopped")
         self._socket.sendall(content)
         while answered(self._answers, "OK") < self.acknowledged + RECORDS:
             continue
@@ -149,10 +167,10 @@ class _Producer:
 
 
 class _Besiegers:
-    """The process of the others."""
+    """The process of the besiegers."""
 
-    def __init__(self, port: int, malformed: int, connections: int, seconds: float) -> None:
-        numbers = map(str, (port, malformed, connections, seconds))
+    def __init__(self, port: int, siege: _Siege) -> None:
+        numbers = map(str, (port, siege.malformed, siege.connections, siege.seconds))
         command = [sys.executable, "-m", "midstream.bench.besiegers", *numbers]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
@@ -163,16 +181,16 @@ class _Besiegers:
         return msgspec.json.decode(said, type=dict[str, int])
 
 
-def _measure(senders: list[_Producer], seconds: float) -> list[float]:
-    """Let all producers send for a time; give the seconds of each answer."""
+def _measure(senders: list[_Sender], seconds: float) -> list[float]:
+    """Let all producers send for a time; return the seconds of each answer."""
     end = time.perf_counter() + seconds
     times: list[list[float]] = [[] for _ in senders]
     errors: list[BaseException] = []
 
-    def measure(sender: _Producer, found: list[float]) -> None:
+    def measure(sender: _Sender, found: list[float]) -> None:
         try:
             sender.measure(end, found)
-        except Exception as error:  # told by the thread that waits
+        except Exception as error:  # reported by the thread that waits
             errors.append(error)
 
     threads = [threading.Thread(target=measure, args=both) for both in zip(senders, times, strict=True)]
@@ -195,7 +213,7 @@ def _table(record: dict[str, Any]) -> Table:
     table = Table(title=title, title_justify="left")
     for heading in ("", "requests", "p50", "p99", "most"):
         table.add_column(heading, justify="right")
-    for name in ("undisturbed", "besieged"):
+    for name in (UNDISTURBED, BESIEGED):
         spread = record[name]
         shown = (f"{spread[part]:.1f} ms" for part in ("p50_ms", "p99_ms", "max_ms"))
         table.add_row(name, f"{spread['requests']:,}", *shown)

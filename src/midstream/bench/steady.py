@@ -1,6 +1,6 @@
 """Rows at a constant rate, as a streaming source whose clock ticks in milliseconds; Spark's own ticks in seconds.
 
-Offsets are milliseconds since a moment that is given, so the rows of any epoch are known, and can be read again.
+Offsets are milliseconds since a given moment, so the rows of any epoch are known, and can be read again.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ Offset = dict[str, int]  # {"milliseconds": since the first row}
 
 
 def steady(spark: SparkSession, rate: int, since: float) -> DataFrame:
-    """Return a stream of numbers 0, 1, 2, ...: so many per second since a moment, the column `value`."""
+    """Return a stream of numbers 0, 1, 2, ...: `rate` per second since a moment, the column `value`."""
     spark.dataSource.register(SteadySource)
     return spark.readStream.format(_FORMAT).option("rate", rate).option("since", since).load()
 
 
 class SteadySource(DataSource):
-    """What `spark.readStream.format("midstream-steady")` finds."""
+    """The data source behind `spark.readStream.format("midstream-steady")`."""
 
     @classmethod
     def name(cls) -> str:
@@ -72,7 +72,7 @@ class SteadyReader(DataSourceStreamReader):
         return {"milliseconds": 0}
 
     def latestOffset(self, start: Offset, limit: Any) -> Offset:  # noqa: N802
-        """All that there is by now."""
+        """All numbers up to now."""
         return {"milliseconds": max(int(1000 * (time.time() - self._since)), start["milliseconds"])}
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[Numbers]:

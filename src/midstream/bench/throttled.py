@@ -1,7 +1,7 @@
-"""A slow store for Spark's own state: the local disk as a file system of Hadoop's that is read at a bounded speed.
+"""A slow store for Spark's own state: the local disk as a Hadoop file system that is read at a bounded speed.
 
 Midstream bounds its reads itself. Spark reads its checkpoints through Hadoop, and Hadoop has no such bound, so here is
-a file system that has. It is Java, compiled by Janino, which Spark brings along: no compiler is needed.
+a file system that has. It is Java, compiled by Janino, which comes with Spark: no compiler is needed.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ public class {_CLASS} extends RawLocalFileSystem {{
 
 
 def settings(classes: str, bytes_per_second: int) -> dict[str, str]:
-    """What a session needs so that each of its processes reads the slow store so fast; `classes` is a directory."""
+    """Settings with which each process of a session reads the slow store at this speed; `classes` is a directory."""
     return {
         "spark.driver.extraClassPath": classes,
         "spark.executor.extraClassPath": classes,
@@ -105,7 +105,7 @@ def settings(classes: str, bytes_per_second: int) -> dict[str, str]:
 
 
 def compile_into(classes: str, spark: SparkSession) -> None:
-    """Compile the file system into the directory that the session was told of; before it is first used."""
+    """Compile the file system into the directory of the session's setting; call it before the first use."""
     jvm = spark._jvm
     assert jvm is not None
     compiler = jvm.org.codehaus.janino.SimpleCompiler()

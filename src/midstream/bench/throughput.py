@@ -38,9 +38,9 @@ def run(
     json: str | os.PathLike[str] | None = None,
     echo: Callable[[str], object] = print,
 ) -> dict[str, Any]:
-    """Measure the contestants, print a table, and give the record of it.
+    """Measure the contestants, print a table, and return its record.
 
-    Promised: every result of every round is compared with one computed apart, and no figure is printed or
+    Promised: every result of every round is compared with one computed separately, and no figure is printed or
     written unless all agree (`ResultError`). The order rotates from round to round, all in one JVM.
     Not promised: figures of a machine that does something else meanwhile. Compare ratios within one record.
 
@@ -70,7 +70,7 @@ def run(
         about = machine.describe(bench.spark)
     results = [_result(name, min(rows, SLOW.get(name, rows)), runs[name]) for name in runs]
     record = {
-        "checked": True,  # else nobody would read this
+        "checked": True,  # otherwise there would be no record
         "keys": keys,
         "rows": rows,
         "skew": skew,
@@ -87,7 +87,7 @@ def run(
 
 
 def rotated(contestants: Sequence[str], number: int) -> tuple[str, ...]:
-    """Return the order of a round: whoever comes first pays for a cold machine, so it is another one each time.
+    """Return the order of a round: the first one pays for a cold machine, so it is another one each time.
 
     >>> rotated(("a", "b", "c"), 4)
     ('b', 'c', 'a')

@@ -54,7 +54,7 @@ def run(
     json: str | os.PathLike[str] | None = None,
     echo: Callable[[str], object] = print,
 ) -> dict[str, Any]:
-    """Measure count and sum per key and window; print a table, give the record.
+    """Measure count and sum per key and window; print a table, return the record.
 
     Promised: every window of every round is compared with a batch query, and no figure is printed unless all agree.
     Not promised: figures of a machine that does something else meanwhile.
@@ -62,7 +62,7 @@ def run(
     Args:
         keys: number of keys.
         rows: rows per epoch; a window holds a million.
-        overlaps: in how many windows a row is; the first is what the others are compared with.
+        overlaps: in how many windows a row is; the others are compared with the first.
         epochs: epochs of each run; the first third is warm-up.
         rounds: how often each is measured, each time in another order.
         json: file for the record.
@@ -95,7 +95,7 @@ def run(
 
 
 def _measured(bench: Workbench, timed: Timed, per_epoch: int, overlap: int, epochs: int) -> float:
-    """Run once, check all windows, give nanoseconds per row."""
+    """Run once, check all windows, return nanoseconds per row."""
     with bench.scratch("windows") as directory:
         source = bench.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", per_epoch)
         stream = timed.of(source.option("numPartitions", bench.cores).load())
@@ -124,7 +124,9 @@ def _check(bench: Workbench, timed: Timed, out: str, slide: int, rows: int) -> N
         Counter(map(tuple, frame.collect())) for frame in (found, wanted.where(f"until <= {latest} and n > 0"))
     )
     if one != other or not one:
-        raise ResultError(f"{sum(one.values()):,} windows came out, {sum(other.values()):,} were expected; they differ")
+        raise ResultError(
+            f"{sum(one.values()):,} windows were emitted, {sum(other.values()):,} were expected; they differ"
+        )
 
 
 def _table(record: dict[str, Any]) -> Table:

@@ -1,4 +1,4 @@
-"""The place a benchmark runs in: a Spark session and a directory of its own, both gone at the end."""
+"""The workbench of a benchmark: a Spark session and a directory of its own, both gone at the end."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def workbench() -> Iterator[Workbench]:
     """Start Spark with all cores of the machine; end it and delete every file, also after Ctrl-C.
 
     Not promised: a session beside another one. The JVM's memory and the session's settings are part of what
-    is measured, so a benchmark wants a process of its own.
+    is measured, so a benchmark needs a process of its own.
     """
     require_java()
     if SparkContext._active_spark_context is not None:

@@ -47,7 +47,7 @@ def checksum_of(path: str) -> tuple[int, int]:
 
 
 def copied(path: str, target: str) -> tuple[int, int]:
-    """Copy a file; give checksum and size of what was read, which costs hardly more than the copy."""
+    """Copy a file; return checksum and size of what was read, which costs hardly more than the copy."""
     with open(target, "wb", buffering=0) as file:
         return _read(path, lambda block: _write(file, block))
 

@@ -136,6 +136,25 @@ class Housekeeping:
         Nothing is deleted before the records are known to be one history: of one that lacks a record, the change logs
         which that record names would go.
         """
+        records = self._take_up_records()
+        for directory in (layout.COMMITS, layout.JOURNAL):
+            for name in self._storage.list(directory):
+                if name.endswith(".tmp"):
+                    self._storage.delete(f"{directory}/{name}")
+        states = [state for record in records for state in record.operators.values()]
+        self._aside.update(each.path.rsplit("/", 2)[0] for state in states for each in state.backlog)
+        named = {log.path for state in states for log in state.logs}
+        named |= {snapshot.path for state in states for snapshot in state.snapshots if snapshot is not None}
+        homes = {operator: layout.home_of(operator, state.born) for operator, state in commit.operators.items()}
+        for operator in self._storage.list(layout.STATE):
+            for born in self._storage.list(f"{layout.STATE}/{operator}"):
+                if f"{operator}/{born}" != homes.get(operator):
+                    self.discard(layout.state_directory(f"{operator}/{born}"), commit.epoch)
+        for operator, home in homes.items():
+            self._sweep_logs(home, commit.epoch, named)
+            self._sweep_snapshots(operator, commit, named)
+
+    def _take_up_records(self) -> list[Commit]:
         self._epochs = self._journal.epochs()
         records = [self._journal.commit(epoch) for epoch in self._epochs]
         if wrong := gaps(records):
@@ -143,40 +162,30 @@ class Housekeeping:
                 f"the history in {self._storage.path(layout.COMMITS)} is not whole: {'; '.join(wrong)}. Restore the "
                 "checkpoint from a copy, all of it, or start from a savepoint"
             )
-        for directory in (layout.COMMITS, layout.JOURNAL):
-            for name in self._storage.list(directory):
-                if name.endswith(".tmp"):
-                    self._storage.delete(f"{directory}/{name}")
-        named: set[str] = set()
-        for record in records:
-            self._kept.append(record)
-            for state in record.operators.values():
-                named.update(log.path for log in state.logs)
-                named.update(snapshot.path for snapshot in state.snapshots if snapshot is not None)
-                self._aside.update(each.path.rsplit("/", 2)[0] for each in state.backlog)
-        homes = {operator: layout.home_of(operator, state.born) for operator, state in commit.operators.items()}
-        for operator in self._storage.list(layout.STATE):
-            for born in self._storage.list(f"{layout.STATE}/{operator}"):
-                if f"{operator}/{born}" != homes.get(operator):
-                    self.discard(layout.state_directory(f"{operator}/{born}"), commit.epoch)
-        for operator, state in commit.operators.items():
-            home = homes[operator]
-            root = layout.log_directory(home, 0).rsplit("/", 1)[0]
-            for epoch_name in self._storage.list(root):
-                for run in self._storage.list(f"{root}/{epoch_name}"):
-                    for name in self._storage.list(f"{root}/{epoch_name}/{run}"):
-                        if f"{root}/{epoch_name}/{run}/{name}" not in named:
-                            self.discard(f"{root}/{epoch_name}/{run}/{name}", commit.epoch)
-            aside = layout.backlog_directory(home)
-            for epoch_name in self._storage.list(aside):
-                if f"{aside}/{epoch_name}" not in self._aside:
-                    self.discard(f"{aside}/{epoch_name}", commit.epoch)
-            for group in range(len(state.snapshots)):
-                directory, reference = layout.snapshot_directory(home, group), state.snapshots[group]
-                if reference is not None:
-                    self._snapshots[operator][group] = reference.path
-                for path in (f"{directory}/{name}" for name in self._storage.list(directory)):
-                    if path not in named:
-                        self.discard(path, commit.epoch)
-                    elif reference is None or path != reference.path:
-                        self._doomed.append((commit.epoch + self._keep, path))
+        self._kept.extend(records)
+        return records
+
+    def _sweep_logs(self, home: str, epoch: int, named: set[str]) -> None:
+        """Delete the change logs of an operator, and the rows that it has put aside, that no record names."""
+        root, aside = layout.log_directory(home, 0).rsplit("/", 1)[0], layout.backlog_directory(home)
+        for directory in (f"{root}/{name}" for name in self._storage.list(root)):
+            for run in (f"{directory}/{name}" for name in self._storage.list(directory)):
+                for log in (f"{run}/{name}" for name in self._storage.list(run)):
+                    if log not in named:
+                        self.discard(log, epoch)
+        for rows in (f"{aside}/{name}" for name in self._storage.list(aside)):
+            if rows not in self._aside:
+                self.discard(rows, epoch)
+
+    def _sweep_snapshots(self, operator: str, commit: Commit, named: set[str]) -> None:
+        """Delete the snapshots of an operator that no record names, and those that are not the newest in time."""
+        state = commit.operators[operator]
+        for group, newest in enumerate(state.snapshots):
+            if newest is not None:
+                self._snapshots[operator][group] = newest.path
+            directory = layout.snapshot_directory(layout.home_of(operator, state.born), group)
+            for path in (f"{directory}/{name}" for name in self._storage.list(directory)):
+                if path not in named:
+                    self.discard(path, commit.epoch)
+                elif newest is None or path != newest.path:
+                    self._doomed.append((commit.epoch + self._keep, path))

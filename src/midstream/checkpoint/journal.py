@@ -68,9 +68,9 @@ class Journal:
             )
         return _unsealed(text, Identity, where)
 
-    def create(self, job: str, groups: int) -> Identity:
+    def create(self, job: str, groups: int, store: str) -> Identity:
         """Make a new checkpoint."""
-        identity = Identity(format=FORMAT, job=job, groups=groups)
+        identity = Identity(format=FORMAT, job=job, groups=groups, store=store)
         self._create(layout.IDENTITY, seal(identity))
         return identity
 

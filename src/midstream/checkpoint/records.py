@@ -25,6 +25,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     format: int
     job: str
     groups: int
+    store: str = "mdb"  # the format of its snapshots: which kind of store writes and reads them
 
 
 class Intent(msgspec.Struct, frozen=True, kw_only=True):

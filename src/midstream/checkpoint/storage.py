@@ -205,7 +205,7 @@ class Storage:
             raise
         except OSError as error:
             raise CheckpointError(
-                f"the store of {self.path(path)} has failed: {error}. See to its address, the rights there and its "
+                f"the store of {self.path(path)} has failed: {error}. Check its address, the rights there and its "
                 "health, and start the job again with the same checkpoint; nothing that was committed is lost"
             ) from error
 

@@ -18,12 +18,11 @@ from midstream.checkpoint.storage import Storage
 from midstream.epoch.dataflow import SEEN, Dataflow
 from midstream.errors import CheckpointError, MidstreamError
 from midstream.events import Event
+from midstream.operators.keyed_run import KeyedRun
 from midstream.operators.kind import EVENT_TIME, FAILED_ROWS, LATE
+from midstream.operators.kinds import kind_of
 from midstream.operators.resolved import Resolved
-from midstream.operators.shuffle import KeyedRun
 from midstream.operators.stateless.errors import failures
-from midstream.operators.watermarks import observed
-from midstream.operators.windows.spread import count_late
 from midstream.plan import code
 from midstream.plan import plan as p
 from midstream.sinks.contract import Sink, Staging
@@ -87,7 +86,7 @@ class Attempt:
                 staged.append(begun[-1][0].stage(rows, begun[-1][1]))
                 self.listener(events.Staged(self.epoch, operator.id))
             reports = {id: self._reports(flow, id) for id in self.keyed}
-            errors = self._errors(flow)
+            errors = self._observed(flow, FAILED_ROWS)
             outcome = Outcome(reports, staged, self._event_times(flow), self._late(flow), errors)
             self._refuse_hopeless(flow, reports, errors)
             if self._ran_again:
@@ -111,7 +110,7 @@ class Attempt:
                 flow.frame(operator.inputs[0]).write.format("noop").mode("overwrite").save()
             reports = {id: self._reports(flow, id) for id in self.keyed}
             self._refuse_failed()
-            self._refuse_hopeless(flow, reports, self._errors(flow))
+            self._refuse_hopeless(flow, reports, self._observed(flow, FAILED_ROWS))
         finally:
             flow.close()
 
@@ -155,39 +154,24 @@ class Attempt:
                 )
         return found
 
-    def _event_times(self, flow: Dataflow) -> dict[str, int]:
-        """The greatest event time that each watermark operator has seen."""
-        times: dict[str, int] = {}
-        for id, observation in flow.observed(EVENT_TIME).items():
-            seen = _observed(observation)
-            if seen is _PRUNED:
+    def _observed(self, flow: Dataflow, what: str) -> dict[str, Any]:
+        """What was observed of rows on their way, by operator; worked out again where Spark never came by."""
+        found: dict[str, Any] = {}
+        for id, observation in flow.observed(what).items():
+            found[id] = _observed(observation)
+            if found[id] is _PRUNED:
                 self._ran_again = True
-                operator = self.resolved.plan[id]
-                assert isinstance(operator, p.Watermark)
-                rows = flow.frame(operator.inputs[0])
-                seen = rows.selectExpr(f"max({observed(operator, self.clock)})").collect()[0][0]
-            if seen is not None:
-                times[id] = seen
-        return times
+                found[id] = kind_of(self.resolved.plan[id]).observed(self.resolved.plan[id], flow)
+        return found
+
+    def _event_times(self, flow: Dataflow) -> dict[str, int]:
+        """The greatest event time that each watermark operator has seen, if it has seen one."""
+        return {id: seen for id, seen in self._observed(flow, EVENT_TIME).items() if seen is not None}
 
     def _late(self, flow: Dataflow) -> dict[str, int]:
         """How many rows the windows of keyed functions did not take."""
-        counts: dict[str, int] = {}
-        for id, observation in flow.observed(LATE).items():
-            windows, seen = self.resolved.plan[id], _observed(observation)
-            assert isinstance(windows, p.Spread)
-            self._ran_again |= seen is _PRUNED
-            counts[windows.of] = count_late(windows, flow) if seen is _PRUNED else seen
-        return counts
-
-    def _errors(self, flow: Dataflow) -> dict[str, int]:
-        """How many rows each `map_arrow` has put aside."""
-        counts: dict[str, int] = {}
-        for id, observation in flow.observed(FAILED_ROWS).items():
-            seen = _observed(observation)
-            self._ran_again |= seen is _PRUNED
-            counts[id] = failures(id, flow).count() if seen is _PRUNED else seen
-        return counts
+        counts = self._observed(flow, LATE)
+        return {windows.of: counts[windows.id] for windows in self.resolved.plan.of(p.Spread) if windows.id in counts}
 
     def _refuse_hopeless(
         self, flow: Dataflow, reports: dict[str, list[tuple[str, Report]]], errors: dict[str, int]
@@ -198,9 +182,8 @@ class Attempt:
             failed = sum(report.errors for report in found) + errors.get(id, 0)
             if not failed or any(report.succeeded for report in found):
                 continue
-            operator = self.resolved.plan[id]
-            if isinstance(operator, p.MapArrow) and flow.frame(operator.inputs[0]).count() > failed:
-                continue
+            if id in errors and flow.frame(self.resolved.plan[id].inputs[0]).count() > failed:
+                continue  # its task makes no report of what went well
             first = failures(id, flow).select("reason", "traceback").first()
             assert first is not None
             raise UserCodeError(

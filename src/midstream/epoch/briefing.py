@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from midstream.checkpoint.records import Commit, Intent, OperatorState
+from midstream.checkpoint.records import Commit
+from midstream.epoch.beginning import Beginning
 from midstream.epoch.settings import Settings
+from midstream.operators.keyed_run import KeyedRun
 from midstream.operators.kinds import keyed_kind_of
-from midstream.operators.resolved import Resolved
-from midstream.operators.shuffle import KeyedRun
-from midstream.operators.task import Epoch
+from midstream.operators.task import Epoch, Relocation
 from midstream.operators.watermarks import regimes_of, watermark_of
 from midstream.placement.assignment import Serving
 from midstream.plan.windows import END_OF_TIME
@@ -20,24 +20,6 @@ _BUSY = 100  # rows of every slot in the last epoch from which all slots are exp
 
 
 @dataclass(frozen=True, slots=True)
-class Committed:
-    """What an epoch begins with: the job, where its state is stored, and what the epochs before it have left."""
-
-    job: str
-    checkpoint: str
-    groups: int
-    settings: Settings
-    last: Commit | None
-    recent: tuple[Commit, ...]  # whose logs are shipped with the tasks
-    forgetting: frozenset[str] = frozenset()  # operators whose state goes with the epoch
-
-    def state(self, id: str, epoch: int) -> OperatorState:
-        """Return what is known of a keyed operator; one that is new is born in the epoch."""
-        known = self.last.operators if self.last is not None and id not in self.forgetting else {}
-        return known.get(id, OperatorState(born=epoch))
-
-
-@dataclass(frozen=True, slots=True)
 class Density:
     """How the rows of an operator were spread in the last epoch."""
 
@@ -45,79 +27,96 @@ class Density:
     fewest: int = 0  # rows of the slot that had fewest
 
 
-def keyed_run(
-    committed: Committed,
-    resolved: Resolved,
-    id: str,
-    intent: Intent,
-    serving: Serving,
-    snapshots: frozenset[int],
-    density: Density,
-    *,
-    final: bool,
-) -> KeyedRun:
-    """Work out what an operator is told, from what is committed.
+@dataclass(frozen=True, slots=True)
+class Briefing:
+    """What the keyed operators of an epoch are told: what it begins with, the job, and where its state is stored."""
 
-    Args:
-        committed: what the epoch begins with.
-        resolved: the plan that it runs under.
-        id: of the operator.
-        intent: what was decided for the epoch.
-        serving: who serves its groups.
-        snapshots: groups of which a snapshot is due.
-        density: of its rows in the last epoch.
-        final: whether the input has ended.
-    """
-    last, settings, state = committed.last, committed.settings, committed.state(id, intent.epoch)
-    watermark = END_OF_TIME if final else watermark_of(resolved, id, last, intent.clock)
-    if watermark is not None and state.watermark is not None:
-        watermark = max(watermark, state.watermark)  # a longer delay, or one more source, does not open what is closed
-    tuned = resolved.plan.tuning
-    due = frozenset(
-        group
-        for group, (event, clock) in state.deadlines.items()
-        if (event is not None and watermark is not None and event <= watermark)
-        or (clock is not None and clock <= intent.clock)
-    )
-    if last is not None and last.version != intent.version and keyed_kind_of(resolved.plan[id]).closes_by_plan:
-        due |= {
-            group for group, changed in enumerate(state.changed) if changed is not None
-        }  # it may close otherwise now
-    epoch = Epoch(
-        epoch=intent.epoch,
-        clock=intent.clock,
-        seed=intent.seed,
-        watermark=watermark,
-        before=state.watermark,
-        due=due,
-        snapshots=snapshots,
-        prefetch=settings.prefetch_budget if tuned.prefetch_budget is None else tuned.prefetch_budget,
-        prefetch_seconds=(settings.prefetch_time if tuned.prefetch_time is None else tuned.prefetch_time) / 1e6,
-        keys_per_row=density.keys_per_row,
-        heat=serving.heat,
-        relocation=replace(serving.relocation, defers=False) if final and serving.relocation else serving.relocation,
-    )
-    head = Head(
-        job=committed.job,
-        operator=id,
-        checkpoint=committed.checkpoint,
-        cache=settings.cache,
-        epoch=last.epoch if last is not None else -1,
-        changed=state.changed or (None,) * committed.groups,
-        born=state.born,
-        recent=tuple(logs_of(commit, id) for commit in committed.recent),
-        backlog=state.backlog,
-        in_place=settings.in_place,
-        apart=settings.apart,
-        bytes_per_second=settings.store_bytes_per_second,
-    )
-    return KeyedRun(
-        head,
-        epoch,
-        serving.routing,
-        combine=density.keys_per_row < _COMBINE_BELOW,
-        markers=bool(due) or density.fewest < _BUSY,
-        anchor=serving.anchor,
-        both=serving.both,
-        regimes=regimes_of(resolved, id, state),
-    )
+    beginning: Beginning
+    job: str
+    checkpoint: str
+    settings: Settings
+    recent: tuple[Commit, ...]  # whose logs are shipped with the tasks
+
+    def keyed_run(self, id: str, serving: Serving, snapshots: frozenset[int], density: Density) -> KeyedRun:
+        """Work out what one operator is told, from what is committed.
+
+        Args:
+            id: of the operator.
+            serving: who serves its groups.
+            snapshots: groups of which a snapshot is due.
+            density: of its rows in the last epoch.
+        """
+        watermark = self._watermark(id)
+        due = self._due(id, watermark)
+        settings, tuned, state = self.settings, self.beginning.resolved.plan.tuning, self.beginning.state(id)
+        epoch = Epoch(
+            epoch=self.beginning.intent.epoch,
+            clock=self.beginning.intent.clock,
+            seed=self.beginning.intent.seed,
+            watermark=watermark,
+            before=state.watermark,
+            due=due,
+            snapshots=snapshots,
+            prefetch=settings.prefetch_budget if tuned.prefetch_budget is None else tuned.prefetch_budget,
+            prefetch_seconds=(settings.prefetch_time if tuned.prefetch_time is None else tuned.prefetch_time) / 1e6,
+            keys_per_row=density.keys_per_row,
+            heat=serving.heat,
+            relocation=self._relocation(serving),
+        )
+        return KeyedRun(
+            self._head(id),
+            epoch,
+            serving.routing,
+            combine=density.keys_per_row < _COMBINE_BELOW,
+            markers=bool(due) or density.fewest < _BUSY,
+            anchor=serving.anchor,
+            both=serving.both,
+            regimes=regimes_of(self.beginning.resolved, id, state),
+        )
+
+    def _watermark(self, id: str) -> int | None:
+        """The watermark of an operator: a longer delay, or one more source, does not open what is closed."""
+        begins, before = self.beginning, self.beginning.state(id).watermark
+        if begins.final:
+            return END_OF_TIME
+        watermark = watermark_of(begins.resolved, id, begins.last, begins.intent.clock)
+        return watermark if watermark is None or before is None else max(watermark, before)
+
+    def _due(self, id: str, watermark: int | None) -> frozenset[int]:
+        """The groups of an operator that have a timer or an expiry due, or may close otherwise under a new plan."""
+        begins, state = self.beginning, self.beginning.state(id)
+        due = frozenset(
+            group
+            for group, (event, clock) in state.deadlines.items()
+            if (event is not None and watermark is not None and event <= watermark)
+            or (clock is not None and clock <= begins.intent.clock)
+        )
+        is_new = begins.last is not None and begins.last.version != begins.intent.version
+        if is_new and keyed_kind_of(begins.resolved.plan[id]).closes_by_plan:
+            due |= {group for group, changed in enumerate(state.changed) if changed is not None}
+        return due
+
+    def _relocation(self, serving: Serving) -> Relocation | None:
+        """What moves; nothing is put aside for later where there is no later."""
+        if serving.relocation is None or not self.beginning.final:
+            return serving.relocation
+        return replace(serving.relocation, defers=False)
+
+    def _head(self, id: str) -> Head:
+        """Where the state of an operator stands, and where it is stored."""
+        begins, settings, state = self.beginning, self.settings, self.beginning.state(id)
+        return Head(
+            job=self.job,
+            operator=id,
+            checkpoint=self.checkpoint,
+            cache=settings.cache,
+            epoch=begins.last.epoch if begins.last is not None else -1,
+            changed=state.changed or (None,) * begins.groups,
+            born=state.born,
+            recent=tuple(logs_of(commit, id) for commit in self.recent),
+            backlog=state.backlog,
+            in_place=settings.in_place,
+            store=settings.store,
+            apart=settings.apart,
+            bytes_per_second=settings.store_bytes_per_second,
+        )

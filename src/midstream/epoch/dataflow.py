@@ -14,10 +14,10 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
 from midstream.checkpoint.layout import backlog_directory, log_directory
-from midstream.operators.keyed import slots_frame
+from midstream.operators.keyed_run import KeyedRun
 from midstream.operators.kinds import keyed_kind_of, kind_of
 from midstream.operators.resolved import Resolved
-from midstream.operators.shuffle import KeyedRun
+from midstream.operators.shuffle import slots_frame
 from midstream.plan import plan as p
 from midstream.sources import union
 from midstream.sources.split import parts_of

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from midstream.checkpoint.records import Commit, Report
 from midstream.epoch.attempt import Outcome
@@ -19,29 +19,22 @@ def progress_of(
     times: dict[str, float],
     log_bytes: int,
     moving: dict[str, int],
-    sizes: dict[str, dict[int, tuple[int, int]]],
+    sizes: Mapping[str, Mapping[int, tuple[int, int]]],
 ) -> Progress:
     """Sum up an epoch; of every part of a slot's task the slowest slot counts."""
+    reports = {id: [report for _, report in found] for id, found in outcome.reports.items()}
 
     def total(count: Callable[[Report], int]) -> dict[str, int]:
-        return {id: sum(count(report) for _, report in found) for id, found in outcome.reports.items()}
+        return {id: sum(map(count, found)) for id, found in reports.items()}
 
-    slowest: dict[str, float] = {}
-    for found in outcome.reports.values():
-        for _, report in found:
-            for part, seconds in report.times.items():
-                slowest[f"slot.{part}"] = max(slowest.get(f"slot.{part}", 0.0), seconds)
+    late, errors = total(lambda report: report.late), total(lambda report: report.errors)
     return Progress(
         epoch=commit.epoch,
         version=commit.version,
         clock=moment_of(commit.clock).isoformat(),
         rows=total(lambda report: report.rows),
         keys=total(lambda report: report.keys),
-        watermarks={
-            watermark.id: moment_of(commit.event_times[watermark.id] - watermark.delay).isoformat()
-            for watermark in plan.of(p.Watermark)
-            if watermark.id in commit.event_times
-        },
+        watermarks=_watermarks(commit, plan),
         log_bytes=log_bytes,
         snapshots=sum(total(lambda report: len(report.snapshots)).values()),
         accessed=total(lambda report: report.accessed),
@@ -50,9 +43,24 @@ def progress_of(
         moving=moving,
         entries={id: sum(entries for entries, _ in found.values()) for id, found in sizes.items()},
         state_bytes={id: sum(size for _, size in found.values()) for id, found in sizes.items()},
-        late={id: n for id, n in total(lambda report: report.late).items() if kind_of(plan[id]).counts_late}
-        | outcome.late,
-        errors={id: n for id, n in total(lambda report: report.errors).items() if p.gives_errors(plan[id])}
-        | outcome.errors,
-        durations={**times, **slowest},
+        late={id: n for id, n in late.items() if kind_of(plan[id]).counts_late} | outcome.late,
+        errors={id: n for id, n in errors.items() if plan[id].gives_errors} | outcome.errors,
+        durations={**times, **_slowest(reports)},
     )
+
+
+def _watermarks(commit: Commit, plan: p.Plan) -> dict[str, str | None]:
+    return {
+        watermark.id: moment_of(commit.event_times[watermark.id] - watermark.delay).isoformat()
+        for watermark in plan.of(p.Watermark)
+        if watermark.id in commit.event_times
+    }
+
+
+def _slowest(reports: dict[str, list[Report]]) -> dict[str, float]:
+    slowest: dict[str, float] = {}
+    for found in reports.values():
+        for report in found:
+            for part, seconds in report.times.items():
+                slowest[f"slot.{part}"] = max(slowest.get(f"slot.{part}", 0.0), seconds)
+    return slowest

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from midstream.state.stores.kinds import DEFAULT
+
 
 @dataclass(slots=True)
 class Settings:
@@ -14,8 +16,9 @@ class Settings:
     snapshot_budget: int = 1 << 20
     rows_per_arrow_batch: int = 100_000
     in_place: bool = False
+    store: str = DEFAULT  # the kind of store that groups are kept in
     apart: bool = False  # executors have caches of their own
-    defers: bool = False  # rows of groups whose state cannot be there soon are put aside
+    defers: bool = False  # rows of groups whose state cannot arrive soon are put aside
     prefetch_budget: int = 64 << 20
     prefetch_time: int = 50_000  # microseconds
     standbys: int = 0  # second copies of every group, on other executors

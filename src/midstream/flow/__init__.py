@@ -1,4 +1,4 @@
-"""Flows as users write them: streams, what is built of several operators, and triggers.
+"""Flows as users write them: streams, what is built from several operators, and triggers.
 
 May import `operators` and all below; `modifications`, `job` and the tools may import it. It starts jobs lazily.
 """

@@ -1,4 +1,4 @@
-"""Operators as values: what a flow, an insertion or a replacement is made of, before it has a place in a plan.
+"""Operators as values: the parts of a flow, an insertion or a replacement, before they are in a plan.
 
     ms.transform(lambda df: df.where("price > 100"))
     ms.key_by("auction").aggregate(n=ms.count())
@@ -22,11 +22,11 @@ from midstream.plan import plan as p
 from midstream.plan.code import capture, capture_live
 from midstream.plan.column_names import clash, repeated
 from midstream.plan.plan import BROADCAST, KEY, AggregateSpec
-from midstream.plan.windows import AnyWindow, Session, Window
+from midstream.plan.windows import AnyWindow, Session, TimeWindow
 
 
 def reading(operator: Any, *inputs: str) -> Any:
-    """Return an operator that reads others, besides those that it reads already."""
+    """Return an operator that reads others too, in addition to those that it reads already."""
     return msgspec.structs.replace(operator, inputs=(*inputs, *operator.inputs))
 
 
@@ -65,7 +65,7 @@ def watermark(
 
 
 def checked_on_error(id: str, on_error: str) -> str:
-    """Refuse what is not known to be done with a row that a function fails on."""
+    """Refuse an unknown way to treat rows that a function fails on."""
     if on_error not in ("fail", "dead_letter"):
         raise PlanError(f"operator {id!r}: on_error is 'fail' or 'dead_letter', not {on_error!r}")
     return on_error
@@ -87,7 +87,7 @@ class Broadcast:
 
 
 def broadcast(input: str, *, order_by: str | Iterable[str] = ()) -> Broadcast:
-    """The rows of an operator or source, by its id, for all keys of an operator that is yet to be given.
+    """The rows of an operator or source, by its id, for all keys of an operator that is still to be named.
 
     >>> broadcast("rules", order_by="changed")
     Broadcast(input='rules', order_by=('changed',))
@@ -96,7 +96,7 @@ def broadcast(input: str, *, order_by: str | Iterable[str] = ()) -> Broadcast:
 
 
 def key_by(*columns: str, partition_by: str = "") -> Keys:
-    """The key of an operator that is yet to be given; see `Stream.key_by`."""
+    """The key of an operator that is still to be named; see `Stream.key_by`."""
     if not columns:
         raise PlanError("key_by needs at least one column")
     return Keys(columns, partition_by)
@@ -136,14 +136,14 @@ class Keys:
         _check_broadcast(id, function, fields, broadcast)
         return p.Process(
             id=id,
-            inputs=() if broadcast is None else (broadcast.input,),  # behind the stream where it will stand
+            inputs=() if broadcast is None else (broadcast.input,),  # after the stream that it will read
             code=capture(function, what=f"the function of operator {id!r}", shipped=True),
             keys=self.columns,
             partition_by=self.partition_by,
             schema=schema,
             state=tuple(field for field in fields if field.scope == KEY),
             shared=tuple(field for field in fields if field.scope != KEY),
-            told_by=() if broadcast is None else broadcast.order_by,
+            broadcast_order=() if broadcast is None else broadcast.order_by,
             order_by=_columns(order_by),
             slots=slots,
             on_error=checked_on_error(id, on_error),
@@ -194,11 +194,11 @@ class Windows:
         if emit not in ("watermark", "update"):
             raise PlanError(f"window {id!r}: emit is 'watermark' or 'update', not {emit!r}")
         window = self.window
-        if not isinstance(window, (Window, Session)):
+        if not isinstance(window, (TimeWindow, Session)):
             what = f"window {id!r}" if id else "a window for ms.insert or ms.replace"
             raise PlanError(
-                f"{what} needs ms.tumbling(...), ms.sliding(...) or ms.session(...), not {window!r}; windows by count "
-                "come into a running job with ms.built and ms.branch"
+                f"{what} needs ms.tumbling(...), ms.sliding(...) or ms.session(...), not {window!r}; add "
+                "windows by count to a running job with ms.built or ms.branch"
             )
         return p.Window(
             id=id,
@@ -222,11 +222,11 @@ def _columns(names: str | Iterable[str]) -> tuple[str, ...]:
 def _check_broadcast(
     id: str, function: KeyedFunction, fields: tuple[p.StateField, ...], broadcast: Broadcast | None
 ) -> None:
-    """Refuse a function that is told nothing, and one that does not listen."""
+    """Refuse a function with broadcast state but no broadcast stream, and the other way round."""
     name, listens = type(function).__name__, type(function).on_broadcast is not KeyedFunction.on_broadcast
     if broadcast is None and (listens or any(field.scope == BROADCAST for field in fields)):
         raise PlanError(
-            f"process {id!r}: {name} has broadcast state or on_broadcast, and no stream to fill it from; say "
+            f"process {id!r}: {name} has broadcast state or on_broadcast, but no stream to fill it from; write "
             "process(..., broadcast=other.broadcast())"
         )
     if broadcast is not None and not isinstance(broadcast, Broadcast):
@@ -240,15 +240,15 @@ def _check_broadcast(
 
 
 def named(id: str, columns: tuple[str, ...], aggregates: dict[str, AggregateSpec]) -> tuple[AggregateSpec, ...]:
-    """Name aggregates; refuses what is none, and names that are taken."""
+    """Name aggregates; refuse what is not one, and names that are taken."""
     if not aggregates:
-        raise PlanError(f"aggregate {id!r} needs at least one, such as n=ms.count()")
+        raise PlanError(f"aggregate {id!r} needs at least one aggregate, such as n=ms.count()")
     for name, spec in aggregates.items():
         if not isinstance(spec, AggregateSpec):
-            raise PlanError(f"aggregate {id!r}: {name}= takes such as ms.count() or ms.sum('price'), not {spec!r}")
+            raise PlanError(f"aggregate {id!r}: {name}= must be ms.count(), ms.sum('price') or the like, not {spec!r}")
     specs = tuple(msgspec.structs.replace(spec, name=name) for name, spec in aggregates.items())
     if taken := clash(aggregates, columns):
         raise PlanError(f"aggregate {id!r}: {taken} is a key column; give the result another name")
-    if twice := repeated(aggregates):
-        raise PlanError(f"aggregate {id!r}: another result is called {twice!r} too, but for upper and lower case")
+    if (twice := repeated(aggregates)) is not None:
+        raise PlanError(f"aggregate {id!r}: another result is called {twice!r} too, ignoring case; rename one")
     return specs

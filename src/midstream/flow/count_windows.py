@@ -19,10 +19,10 @@ from midstream.operators.schemas import check_punctuation
 from midstream.operators.windows.by_count.rules import (
     ALL,
     ENDS,
+    CountPart,
+    CountResult,
     CountWindows,
     Marked,
-    Part,
-    Result,
 )
 from midstream.plan.column_names import clash, refuse_taken
 from midstream.plan.plan import AggregateSpec, AnyOperator, Plan
@@ -59,7 +59,7 @@ def count_windows(
             raise PlanError(f"window {id!r}: there is no column {column!r}; the stream has {', '.join(types)}")
     refuse_taken(id, list(types), (ENDS, ALL))
     if name := clash([*aggregates, *keys], [NUMBER]):
-        raise PlanError(f"window {id!r}: the name {name!r} is that of another result already; rename it")
+        raise PlanError(f"window {id!r}: another result has the name {name!r} already; rename it")
     parts, results, shown = _parts(id, aggregates, types)
     columns = [*((key, types[key]) for key in keys), (NUMBER, "bigint"), *zip(aggregates, shown, strict=True)]
     output = ", ".join(f"{quote(name)} {type}" for name, type in columns)
@@ -76,34 +76,34 @@ def count_windows(
 
 def _parts(
     id: str, aggregates: dict[str, AggregateSpec], types: dict[str, str]
-) -> tuple[tuple[Part, ...], tuple[Result, ...], list[str]]:
-    """What is kept, the results that are made of it, and the types of these."""
-    parts: dict[Part, int] = {}
+) -> tuple[tuple[CountPart, ...], tuple[CountResult, ...], list[str]]:
+    """What is kept, the results that are computed from it, and their types."""
+    parts: dict[CountPart, int] = {}
 
     def part(how: str, column: str, type: str) -> int:
-        return parts.setdefault(Part(how, column, type), len(parts))
+        return parts.setdefault(CountPart(how, column, type), len(parts))
 
     results, shown = [], []
     for name, spec in aggregates.items():
         function, column, type = spec.function, spec.column, types.get(spec.column, "")
         if function == "count":
-            results.append(Result(function, part("count", column, "bigint")))
+            results.append(CountResult(function, part("count", column, "bigint")))
             shown.append("bigint")
         elif function in ("sum", "mean") and type in _NUMBERS:
             result = "bigint" if type in INTEGERS and function == "sum" else "double"
             added = part("total" if type in INTEGERS and function == "mean" else "sum", column, result)
-            results.append(Result(function, added, part("count", column, "bigint")))
+            results.append(CountResult(function, added, part("count", column, "bigint")))
             shown.append(result)
         elif function in ("sum", "mean") and type.startswith("decimal"):
-            results.append(Result(function, part("sum", column, widest(type)), part("count", column, "bigint")))
+            results.append(CountResult(function, part("sum", column, widest(type)), part("count", column, "bigint")))
             shown.append(widest(type) if function == "sum" else "double")
         elif function in ("first", "last") or (function in ("min", "max") and _has_order(type)):
-            results.append(Result(function, part(function, column, type)))
+            results.append(CountResult(function, part(function, column, type)))
             shown.append(type)
         else:
             raise PlanError(
                 f"window {id!r}: {name} = {function}({column!r}) of a column of type {type} cannot be kept in windows "
-                "by count; they have count, first and last, sum and mean of numbers, min and max of what has an order"
+                "by count; they have count, first and last, sum and mean of numbers, min and max of ordered types"
             )
     return tuple(parts), tuple(results), shown
 

@@ -1,4 +1,4 @@
-"""The flow: a named set of streams between sources and sinks, which `start` makes a job."""
+"""The flow: a named set of streams between sources and sinks, which `start` runs as a job."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 class Flow:
-    """A named set of streams; `start` makes it a job.
+    """A named set of streams; `start` runs it as a job.
 
-    Promised: nothing runs before `start`, and `start` refuses a flow that cannot work, saying why.
+    Promised: nothing runs before `start`, and `start` refuses a flow that cannot work, and says why.
 
     >>> flow = Flow("empty")
     >>> flow.plan().name
@@ -42,7 +42,7 @@ class Flow:
         return flow
 
     def stream(self, id: str) -> Stream:
-        """The output of an operator that is there already: `flow.stream("counts")`."""
+        """The output of an operator that the flow has already: `flow.stream("counts")`."""
         plan = self.plan()
         plan[id]
         windows = p.windows_of(plan, id)
@@ -56,9 +56,9 @@ class Flow:
         return next((frame.sparkSession for frame in self.sources.values()), None) or session_at_hand()
 
     def source(self, id: str, source: DataFrame | Callable[..., DataFrame]) -> Stream:
-        """Add a source: any streaming DataFrame without stateful operators, or a function of the session giving one.
+        """Add a source: a streaming DataFrame without stateful operators, or a function of the session returning one.
 
-        A function is what a running job needs to make the source anew: `ms.add_source` takes nothing else. If it has
+        With a function a running job can make the source again: `ms.add_source` takes nothing else. If it has
         a parameter `max_rows`, `ms.tune(max_rows_per_epoch=...)` sets it.
         """
         operator, frame = given(id, source)
@@ -67,7 +67,7 @@ class Flow:
         return Stream(self, id)
 
     def union(self, id: str, *streams: Stream) -> Stream:
-        """Put streams of one schema together."""
+        """Merge streams of one schema."""
         self.add(p.Union(id=id, inputs=tuple(stream.id for stream in streams)))
         return Stream(self, id)
 
@@ -85,7 +85,7 @@ class Flow:
         groups: int | None = None,
         **options: Any,
     ) -> Job:
-        """Start the flow as a job, or go on with the job of this checkpoint.
+        """Start the flow as a job, or continue the job of this checkpoint.
 
         Args:
             checkpoint: directory of the job: a path, or a URI that both Spark and `pyarrow.fs` know.
@@ -105,7 +105,7 @@ class Flow:
         )  # fmt: skip
 
     def add(self, *operators: AnyOperator) -> None:
-        """Add operators as values: streams do, and who builds something that streams do not have."""
+        """Add operators as values: for streams, and for code that builds something streams do not have."""
         for operator in operators:
             if any(known.id == operator.id for known in self._operators):
                 raise PlanError(

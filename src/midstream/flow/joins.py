@@ -34,11 +34,11 @@ from midstream.operators.schemas import arrow_schema
 from midstream.plan.column_names import clash, repeated
 from midstream.plan.plan import AnyOperator, Plan, Union
 from midstream.plan.sql import quote
-from midstream.plan.windows import Window
+from midstream.plan.windows import TimeWindow
 from midstream.spark.types import ddl, struct
 from midstream.state.values import Wire
 
-_STAND_IN = ("_row", "boolean")  # what is kept of a row that is nothing but its key
+_STAND_IN = ("_row", "boolean")  # what is kept of a row that has only its key
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ def between(lower: Duration, upper: Duration) -> Between:
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class JoinInput:
     """A keyed stream that is joined."""
 
     input: str
@@ -72,13 +72,13 @@ class Side:
 def join(
     session: SparkSession,
     plan: Plan,
-    left: Side,
-    right: Side,
+    left: JoinInput,
+    right: JoinInput,
     *,
     partition_by: str,
     id: str,
     how: str,
-    within: Between | Window | None,
+    within: Between | TimeWindow | None,
     ttl: Duration | None,
     slots: int,
 ) -> list[AnyOperator]:
@@ -92,7 +92,7 @@ def join(
         for side, what in zip(sides, (LEFT, RIGHT), strict=True):
             if side.time is None:
                 raise PlanError(
-                    f"join {id!r} is bounded in event time, and its {what} side {side.input!r} has none: say "
+                    f"join {id!r} is bounded in event time, and its {what} side {side.input!r} has none: write "
                     "with_watermark(column, delay) on it, and keep that column"
                 )
     first, second = (
@@ -125,7 +125,7 @@ class _Side:
 
 
 def _form(what: str, sides: tuple[_Side, _Side], how: str, *, timed: bool) -> SideForm:
-    """Describe what is to be done to one side."""
+    """Describe how the rows of one side are prepared."""
     side = sides[0] if what == LEFT else sides[1]
     return SideForm(
         side=what,
@@ -137,27 +137,27 @@ def _form(what: str, sides: tuple[_Side, _Side], how: str, *, timed: bool) -> Si
     )
 
 
-def _check(id: str, plan: Plan, how: str, within: Between | Window | None, ttl: Duration | None) -> None:
+def _check(id: str, plan: Plan, how: str, within: Between | TimeWindow | None, ttl: Duration | None) -> None:
     if how not in KINDS:
         raise PlanError(f"join {id!r}: how is one of {', '.join(KINDS)}, not {how!r}")
-    fits = isinstance(within, Between) or (isinstance(within, Window) and within.is_tumbling)
+    fits = isinstance(within, Between) or (isinstance(within, TimeWindow) and within.is_tumbling)
     if within is not None and not fits:
         raise PlanError(f"join {id!r}: within is ms.between(lower, upper) or ms.tumbling(size), not {within!r}")
     if within is None and how != "inner":
         raise PlanError(
-            f"join {id!r}: without within= there is never proof that a row has no match, so only how='inner' can be; "
+            f"join {id!r}: without within= nothing proves that a row has no match, so only how='inner' is possible; "
             f"bound the {how} join with ms.between(...) or ms.tumbling(...)"
         )
     if within is not None and ttl is not None:
         raise PlanError(f"join {id!r}: ttl= is for joins without within=; a bounded one forgets by the watermark")
     if ttl is not None and not micros(ttl):
-        raise PlanError(f"join {id!r}: ttl= must be longer than nothing")
+        raise PlanError(f"join {id!r}: ttl= must be longer than 0")
     if any(operator.id == id for operator in plan.operators):
         raise PlanError(f"the id {id!r} is used twice in flow {plan.name!r}; give each operator its own")
 
 
-def _resolved(id: str, session: SparkSession, plan: Plan, stream: Side) -> _Side:
-    """Work out the columns of a side: all above it is tried on empty frames, as `start` will."""
+def _resolved(id: str, session: SparkSession, plan: Plan, stream: JoinInput) -> _Side:
+    """Find the columns of a side by running all above it on empty frames, as `start` will."""
     schema, time = _schema(session, plan, stream.input)
     known = {field.name: ddl(field.dataType) for field in schema}
     for key in stream.keys:
@@ -184,19 +184,19 @@ def _check_columns(id: str, left: _Side, right: _Side) -> None:
         )
     if name := clash((name for name, _ in left.keys), OWN):
         raise PlanError(f"join {id!r}: the column name {name!r} is taken by Midstream; rename the key")
-    if name := repeated(name for name, _ in _output(left, right)):
+    if (name := repeated(name for name, _ in _output(left, right))) is not None:
         raise PlanError(
-            f"join {id!r} would give two columns named {name!r}: rename one of them with a transform, before "
+            f"join {id!r} would emit two columns named {name!r}: rename one of them with a transform, before "
             "with_watermark if it is the event time"
         )
 
 
-def _function(sides: tuple[_Side, _Side], how: str, within: Between | Window | None, ttl: Duration | None) -> Join:
+def _function(sides: tuple[_Side, _Side], how: str, within: Between | TimeWindow | None, ttl: Duration | None) -> Join:
     widths = len(sides[0].others), len(sides[1].others)
     types = sides[0].type, sides[1].type
     if within is None:
         return UnboundedJoin(widths=widths, types=types, ttl=0 if ttl is None else micros(ttl))
-    if isinstance(within, Window):
+    if isinstance(within, TimeWindow):
         return BoundedJoin(widths=widths, types=types, how=how, size=within.size)
     return BoundedJoin(widths=widths, types=types, how=how, lower=within.lower, upper=within.upper)
 

@@ -1,4 +1,4 @@
-"""Streams between the operators of a flow: plain, with a key, in windows, and what windows give out."""
+"""Streams between the operators of a flow: plain, with a key, in windows, and what windows emit."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from midstream.errors import PlanError
 from midstream.flow import builders
 from midstream.flow.builders import Broadcast
 from midstream.flow.count_windows import count_windows
-from midstream.flow.joins import Between, Side, join
-from midstream.flow.tops import top
+from midstream.flow.joins import Between, JoinInput, join
+from midstream.flow.tops import Ranked, top
 from midstream.operators.functions.declare import KeyedFunction
 from midstream.plan import plan as p
 from midstream.plan.plan import AggregateSpec, AnyOperator, Plan
-from midstream.plan.windows import AnyWindow, CountWindow, Window
+from midstream.plan.windows import AnyWindow, CountWindow, TimeWindow
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -52,7 +52,7 @@ class Stream:
     def transform(self, id: str, function: Callable[[DataFrame], DataFrame], *, per_epoch: bool = False) -> Stream:
         """Apply a DataFrame function, in the JVM: select, filter, join with a table, UDFs.
 
-        Promised: what runs, also in UDFs on the executors, is the function as it is now, with what it uses, as a copy.
+        Promised: what runs, also in UDFs on the executors, is a copy of the function as it is now, with what it uses.
         Not promised: memory of earlier epochs. A function that aggregates, deduplicates, sorts or limits would see one
         epoch at a time, and is refused unless `per_epoch=True` says that this is meant.
         """
@@ -68,8 +68,8 @@ class Stream:
     ) -> Stream:
         """Apply a function to Arrow batches, on the executors.
 
-        With `on_error="dead_letter"` it is called for one batch at a time, and again for less and less of a batch
-        that it fails on: the rows that it fails on alone are in `.errors`. It must not remember other batches.
+        With `on_error="dead_letter"` it is called for one batch at a time, and again for smaller parts of a batch
+        that it fails on: single rows that it fails on are in `.errors`. It must not remember other batches.
         """
         return self._then(builders.map_arrow(function, schema=schema, on_error=on_error, id=id))
 
@@ -88,7 +88,7 @@ class Stream:
         Args:
             column: a timestamp.
             delay: how far a row may lie behind the greatest time before it.
-            idle_after: a stream that has had no rows for so long, by the clock of the epochs, does not hold back
+            idle_after: a stream that has had no rows for this long, by the clock of the epochs, does not hold back
                 operators that read others too; 0: it holds them back until it has some.
             ahead: a row further ahead of the clock of its epoch does not move the watermark, and windows put it into
                 `.late`: one bad clock does not close every window. 0: there is no such bound.
@@ -102,15 +102,15 @@ class Stream:
         return self._then(made)
 
     def union(self, id: str, *others: Stream) -> Stream:
-        """Put this stream and others of its schema together."""
+        """Merge this stream and others of its schema."""
         return self._add(p.Union(id=id, inputs=(self.id, *(other.id for other in others))))
 
     def key_by(self, *columns: str, partition_by: str = "") -> KeyedStream:
         """Group rows by columns: state, and the order of rows, are per key.
 
         `partition_by` is SQL over these columns: keys for which it is equal are kept together, in one key-group, and
-        move together. `key_by("city", "street", partition_by="city")` has a city in one place; by default keys are
-        spread by a hash of all their columns. A few large values make a few large groups, and that cannot be mended.
+        move together. `key_by("city", "street", partition_by="city")` keeps a city on one executor; by default keys
+        are spread by a hash of all their columns. A few large values make a few large groups, for good.
         """
         if not columns:
             raise PlanError(f"key_by on {self.id!r} needs at least one column")
@@ -135,16 +135,16 @@ class Stream:
         Columns: `operator`, `reason`, `traceback`, `key` and `row` as JSON, and `timer`, which has no row.
         """
         operator, id = self.flow.plan()[self.id], f"{self.id}.errors"
-        if not p.gives_errors(operator):
+        if not operator.gives_errors:
             raise PlanError(
-                f"{self.id!r} has no errors to read: say on_error='dead_letter' in its process(...) or map_arrow(...)"
+                f"{self.id!r} has no errors to read: write on_error='dead_letter' in its process(...) or map_arrow(...)"
             )
         if any(known.id == id for known in self.flow.plan().operators):
             return Stream(self.flow, id)
         return self._add(p.Errors(id=id, inputs=(self.id,), of=self.id))
 
     def broadcast(self, *, order_by: str | Iterable[str] = ()) -> Broadcast:
-        """Let every key-group of an operator have these rows: `process(..., broadcast=rules.broadcast())`."""
+        """Send these rows to every key-group of an operator: `process(..., broadcast=rules.broadcast())`."""
         return builders.broadcast(self.id, order_by=order_by)
 
     def _then(self, operator: AnyOperator) -> Stream:
@@ -184,8 +184,8 @@ class KeyedStream:
         Rows of a key come in the order of event time (or of `order_by`), ties in a stable order. The function's
         `on_broadcast` gets the rows of `broadcast`, another stream, first.
 
-        With `on_error="dead_letter"` a call of `process` or `on_timer` that raises, or yields what does not fit, has
-        not been: state, timers and output are as before it, and the rows of the call, or the timer, are in `.errors`.
+        With `on_error="dead_letter"` a call of `process` or `on_timer` that raises, or yields what does not fit, leaves
+        no trace: state, timers and output are as before it, and the rows of the call, or the timer, are in `.errors`.
         """
         operator = self._keys.process(
             function, schema=schema, slots=slots, order_by=order_by, broadcast=broadcast, on_error=on_error, id=id
@@ -193,7 +193,7 @@ class KeyedStream:
         return Stream(self.flow, self.input)._then(operator)
 
     def aggregate(self, id: str, *, slots: int = 0, **aggregates: AggregateSpec) -> Stream:
-        """Keep declared aggregates per key, and give out the new values of the keys that had rows in an epoch."""
+        """Keep declared aggregates per key, and emit the new values of the keys that had rows in an epoch."""
         operator = self._keys.aggregate(slots=slots, id=id, **aggregates)
         return Stream(self.flow, self.input)._then(operator)
 
@@ -204,8 +204,8 @@ class KeyedStream:
     def deduplicate(self, id: str, *, within: Duration, slots: int = 0) -> Stream:
         """Let the first row of a key in a span of event time pass, and drop the others.
 
-        A row is dropped if one of its key that passed lies less than `within` before or after it; what passed is
-        forgotten when the watermark is `within` past it. Without an event time the clock of the epochs counts.
+        A row is dropped if another of its key that passed lies less than `within` before or after it; a row that passed
+        is forgotten when the watermark is `within` past it. Without an event time the clock of the epochs counts.
         Not promised: that the earliest row passes, where it arrives in a later epoch than another.
 
             clicks.key_by("click_id").deduplicate("once", within="1 hour")
@@ -219,13 +219,13 @@ class KeyedStream:
         other: KeyedStream,
         *,
         how: str = "inner",
-        within: Between | Window | None = None,
+        within: Between | TimeWindow | None = None,
         ttl: Duration | None = None,
         slots: int = 0,
     ) -> Stream:
-        """Put rows of this stream (left) and of another (right) together where their keys are equal.
+        """Pair rows of this stream (left) and of another (right) whose keys are equal.
 
-        Gives the key columns, named as on the left, then the other columns of the left, then those of the right.
+        Emits the key columns, named as on the left, then the other columns of the left, then those of the right.
         Promised: each pair once, duplicates counted; rows without a match once the watermark proves that there is none.
         Not promised: that a late row meets a row that has been dropped already.
 
@@ -237,7 +237,7 @@ class KeyedStream:
             how: "inner", "left", "right", "full"; "semi" or "anti": the rows of the left, without columns of the right,
                 that have a match, or have none.
             within: `ms.between(lower, upper)`: right time less left time; `ms.tumbling(size)`: both in one window.
-                Both sides need `with_watermark`. Without it every pair comes out, however far apart.
+                Both sides need `with_watermark`. Without it every pair is emitted, however far apart.
             ttl: where there is no `within`: how long a row is kept, by the clock of the epochs; else for ever.
             slots: number of slots.
         """
@@ -245,7 +245,7 @@ class KeyedStream:
             raise PlanError(f"join {id!r} needs a keyed stream to join with: write other.key_by(...)")
         if other.flow is not self.flow:
             raise PlanError(f"join {id!r}: both sides must be streams of one flow; {other.input!r} is of another")
-        sides = Side(self.input, self.keys), Side(other.input, other.keys)
+        sides = JoinInput(self.input, self.keys), JoinInput(other.input, other.keys)
         options: dict[str, Any] = {"how": how, "within": within, "ttl": ttl, "slots": slots}
         made = join(self.flow.session, self.flow.plan(), *sides, partition_by=self.partition_by, id=id, **options)
         return Stream(self.flow, self.input)._add(*made)
@@ -265,9 +265,10 @@ class WindowedStream:
     def with_punctuation(self, predicate: str) -> WindowedStream:
         """Let rows say that no more of their key and window follow: `with_punctuation("kind = 'closed'")`.
 
-        A row for which the SQL holds is counted like any other, and the windows of its key that it lies in come out in
-        its epoch, and are gone; of windows by count all that are open. Those of other keys wait as ever.
-        Not promised: anything of a row that follows all the same; it begins the window anew, which comes out again.
+        A row for which the SQL holds is counted like any other, and the windows of its key that it lies in are emitted
+        in its epoch, and are gone; of windows by count all that are open. Those of other keys wait as usual.
+
+        Not promised: anything about a row that follows nevertheless; it begins the window again, emitted once more.
         """
         return replace(self, punctuation=predicate)
 
@@ -276,23 +277,23 @@ class WindowedStream:
     ) -> Windowed:
         """Keep declared aggregates per window: the key, `window_start`, `window_end`, and the results.
 
-        Promised: a window holds `[start, start + size)`, starts at a multiple of its slide, and comes out once the
+        Promised: a window holds `[start, start + size)`, starts at a multiple of its slide, and is emitted once the
         watermark has reached its end. A row that comes later is in `.late`, and counted in the progress report.
         A session starts with its first row and ends a gap after its last.
-        Windows by count give the key, `window`, their number from 0, and the results; no row is late for them.
+        Windows by count emit the key, `window`, their number from 0, and the results; no row is late for them.
         Not promised: an order of windows that close in one epoch.
 
         Args:
             id: of the operator.
-            lateness: how long after its end a window still takes rows; each epoch that brings some gives it out again.
-            emit: "watermark", or "update": give out windows in every epoch that changes them, not when they close.
+            lateness: how long after its end a window still takes rows; each epoch that brings some emits it again.
+            emit: "watermark", or "update": emit windows in every epoch that changes them, not when they close.
             slots: how many tasks share the keys.
             aggregates: such as `n=ms.count()`.
         """
         if isinstance(self.window, CountWindow):
             if lateness or emit != "watermark":
                 raise PlanError(
-                    f"window {id!r}: windows by count have neither lateness nor emit; they come out when full"
+                    f"window {id!r}: windows by count have neither lateness nor emit; they are emitted when full"
                 )
             made = count_windows(
                 self.flow.session, self.flow.plan(), self.input, self.keys, self.window, self.partition_by,
@@ -307,13 +308,11 @@ class WindowedStream:
     def top(self, id: str, n: int = 1, *, by: str, ties: bool = True, slots: int = 0) -> Windowed:
         """Emit the rows with the greatest `by` of each window, when it closes: all columns, and the bounds.
 
-        With ties, more than `n` rows come out where several are equal; without, those whose other columns come first.
+        With ties, more than `n` rows come where several are equal; without, those whose other columns come first.
         A row that comes too late is in `.late`, and counted in the progress report.
         """
-        made = top(
-            self.flow.session, self.flow.plan(), self.input, self.keys, self.window, self.partition_by,
-            self.punctuation, id=id, n=n, by=by, ties=ties, slots=slots,
-        )  # fmt: skip
+        rows = Ranked(self.input, self.keys, self.window, self.partition_by, self.punctuation)
+        made = top(self.flow.session, self.flow.plan(), rows, id=id, n=n, by=by, ties=ties, slots=slots)
         return self._windowed(id, made)
 
     def _windowed(self, id: str, made: Sequence[AnyOperator]) -> Windowed:
@@ -323,7 +322,7 @@ class WindowedStream:
 
 @dataclass(frozen=True, slots=True)
 class Windowed(Stream):
-    """What windows give out."""
+    """What windows emit."""
 
     input: str
 
@@ -341,9 +340,7 @@ class Windowed(Stream):
     def top(self, id: str, n: int = 1, *, by: str, ties: bool = True, slots: int = 0) -> Stream:
         """Emit, of all keys, the windows with the greatest `by`: `counts.top("hottest", 3, by="n")`.
 
-        With ties, more than `n` come out where several are equal; without, those whose other columns come first.
+        With ties, more than `n` come where several are equal; without, those whose other columns come first.
         """
-        made = top(
-            self.flow.session, self.flow.plan(), self.id, (), None, "", "", id=id, n=n, by=by, ties=ties, slots=slots
-        )
+        made = top(self.flow.session, self.flow.plan(), Ranked(self.id), id=id, n=n, by=by, ties=ties, slots=slots)
         return self._add(*made)

@@ -1,1 +1,1 @@
-"""Taking in records over TCP and HTTP, acknowledged once they are on disk in a spool."""
+"""Ingest of records over TCP and HTTP, acknowledged once they are on disk in a spool."""

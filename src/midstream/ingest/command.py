@@ -10,7 +10,7 @@ from rich.console import Console
 from midstream.errors import PlanError
 from midstream.ingest import server
 from midstream.ingest.records import VALUE
-from midstream.ingest.settings import Settings, address, check_exposure
+from midstream.ingest.settings import ServerSettings, address, check_exposure
 from midstream.sources.spools import columns
 
 
@@ -26,11 +26,11 @@ def run(
     max_connections: int,
     idle: float,
 ) -> None:
-    """Serve until a signal comes; what cannot work is refused before anything listens."""
+    """Serve until a signal comes; refuse what cannot work before anything listens."""
     host, port = address(listen)
     token = _token(token_file) if token_file is not None else None
     check_exposure(host, allow_remote, token)
-    settings = Settings(
+    settings = ServerSettings(
         host=host,
         port=port,
         format=format,
@@ -57,5 +57,7 @@ def _token(path: Path) -> bytes:
     except OSError as error:
         raise PlanError(f"the token file {path} cannot be read: {error.strerror}") from None
     if len(token) < 16 or len(token.split()) != 1:
-        raise PlanError(f"the token in {path} must be one word of 16 bytes or more; `openssl rand -hex 32` makes one")
+        raise PlanError(
+            f"the token in {path} must be one word of 16 bytes or more; create one with `openssl rand -hex 32`"
+        )
     return token

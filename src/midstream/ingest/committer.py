@@ -15,7 +15,7 @@ import msgspec
 import pyarrow as pa
 
 from midstream.errors import SchemaError
-from midstream.ingest.records import Format, Parsed, Refused
+from midstream.ingest.records import Format, Parsed, RefusedRecord
 from midstream.sources.spools.segments import DEAD_LETTERS, sync_directory
 from midstream.sources.spools.writer import SpoolWriter
 
@@ -43,11 +43,11 @@ class Stored(NamedTuple):
 
     accepted: int
     duplicates: int
-    refused: list[Refused]
+    refused: list[RefusedRecord]
 
     @property
     def records(self) -> int:
-        """How many records are done with."""
+        """How many records are done."""
         return self.accepted + self.duplicates + len(self.refused)
 
 
@@ -58,7 +58,7 @@ class Full(NamedTuple):
 class Gap(NamedTuple):
     """Nothing was kept: the producer has left out records."""
 
-    following: int  # the sequence number that is wanted
+    following: int  # the sequence number that is expected
 
 
 class Malformed(NamedTuple):
@@ -92,7 +92,7 @@ class _Waiting(NamedTuple):
 class Committer:
     """Owns the writer of a spool, and the only thread that touches it.
 
-    Promised: `submit` gives `Stored` only once the records are synced; a producer's record is stored once, however
+    Promised: `submit` returns `Stored` only once the records are synced; a producer's record is stored once, however
     often it is sent; what is not stored can be sent again.
     Not promised: once for records without a producer, or in the dead letters.
     """
@@ -126,10 +126,10 @@ class Committer:
         return producer in self._writer.producers or len(self._writer.producers) < MAX_PRODUCERS
 
     async def submit(self, block: Block) -> Outcome:
-        """Have a block written with the next group, and wait for it."""
+        """Submit a block to the next group, and wait until it is written."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Outcome] = loop.create_future()
-        # A large block takes seconds to read, so it is read apart, one at a time, and small ones overtake it.
+        # A large block takes seconds to parse, so it is parsed separately, one at a time, and small ones overtake it.
         is_large = len(block.data) > LARGE_BYTES
         content = await loop.run_in_executor(self._apart, self._read, block) if is_large else None
         self._waiting.append(_Waiting(block, content, future))
@@ -153,7 +153,7 @@ class Committer:
                     waiting.outcome.set_result(outcome)
 
     async def release(self) -> None:
-        """Free what the readers are done with, again and again until cancelled."""
+        """Free what no reader needs any more, again and again until cancelled."""
         while True:
             freed = await self._in_thread(self._writer.release)
             if freed or self.used < self.max_bytes:
@@ -162,7 +162,7 @@ class Committer:
             await asyncio.sleep(RELEASE_EVERY)
 
     def close(self) -> None:
-        """End the thread after what it is doing, and let the spool go."""
+        """End the thread after its current work, and release the spool."""
         self._apart.shutdown(wait=True, cancel_futures=True)
         self._thread.shutdown(wait=True)
         self._writer.close()
@@ -181,7 +181,7 @@ class Committer:
         return await asyncio.get_running_loop().run_in_executor(self._thread, call, *arguments)
 
     def _commit(self, blocks: Sequence[_Waiting]) -> list[Outcome]:
-        """Write a group: dead letters first, for a refusal that is acknowledged must be on record."""
+        """Write a group: dead letters first, since a refusal that is acknowledged must be on disk."""
         group = _Group()
         outcomes = [
             self._take(waiting.block, waiting.content or self._read(waiting.block), group) for waiting in blocks
@@ -212,7 +212,7 @@ class Committer:
     def _take(self, block: Block, content: Parsed | Malformed, group: _Group) -> Outcome:
         """Add a block to a group, unless it does not fit; nothing is written yet."""
         if isinstance(content, Malformed):
-            group.letters.append(letter(block, Refused(0, content.reason, b""), len(block.data)))
+            group.letters.append(letter(block, RefusedRecord(0, content.reason, b""), len(block.data)))
             return content
         records, duplicates = content.rows.num_rows + len(content.refused), 0
         if block.producer is not None:
@@ -237,8 +237,8 @@ class Committer:
         return Stored(rows.num_rows, duplicates, refused)
 
 
-def letter(block: Block, refused: Refused, size: int) -> bytes:
-    """Write down a refusal: a line of JSON."""
+def letter(block: Block, refused: RefusedRecord, size: int) -> bytes:
+    """Write a refusal as a line of JSON."""
     content = {
         "time": datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
         "source": block.source,

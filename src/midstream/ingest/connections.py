@@ -1,10 +1,10 @@
-"""The connections of a server: bounded like the memory of what they have sent; who harms others goes first.
+"""The connections of a server: their number and memory are bounded, and those that harm others are closed first.
 
 A server that refuses newcomers when it is full is stopped by anyone who connects and does nothing. So a newcomer is
-always let in, and if there are too many, one goes of the address that has the most: before all others one that has not
-stored a record yet, and of those who are alike the one for which nothing happened for the longest. In the same way what
-is not finished, half a body or half a line, goes when there is too much of it: that which has held the most memory for
-the longest time.
+always accepted, and if there are too many, one of the address that has the most is closed: first of all one that has
+not stored a record yet, and of equals the one that has been idle for the longest. In the same way what is not finished,
+half a body or half a line, is dropped when there is too much of it: that which has held the most memory for the longest
+time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from midstream.ingest.peer import Peer
 
 
 class _Address:
-    """The connections from one address, in the order in which something happened for them last."""
+    """The connections from one address, in the order of their last activity."""
 
     def __init__(self) -> None:
         self.new: dict[Peer, None] = {}
@@ -28,11 +28,12 @@ class _Address:
 
 
 class Connections:
-    """All peers but those that were told to go.
+    """All peers except those that were dismissed.
 
-    Promised: they are never more than `most`, unless the records of so many are being written, and what they have sent
+    Promised: they are never more than `most`, unless the records of more are being written, and what they have sent
     and not finished is never more than `memory` bytes and what they sent last.
-    Not promised: that a peer may stay. Who is told to go, or finds the connection closed, connects and sends again.
+
+    Not promised: that a peer may stay. One that is dismissed, or finds the connection closed, connects and sends again.
     """
 
     def __init__(self, most: int, idle: float, memory: int) -> None:
@@ -49,14 +50,14 @@ class Connections:
         return iter(tuple(self._held))
 
     def add(self, peer: Peer) -> None:
-        """Let a peer in; another one goes if there are too many."""
+        """Accept a peer; dismiss another one if there are too many."""
         if len(self) >= self._most:
             self._make_place()
         self._held[peer] = 0
         self._addresses.setdefault(peer.address, _Address()).new[peer] = None
 
     def remove(self, peer: Peer) -> None:
-        """Forget a peer that is gone, or was told to go."""
+        """Forget a peer that is gone, or was dismissed."""
         if peer not in self._held:
             return
         self._total -= self._held.pop(peer)
@@ -80,7 +81,7 @@ class Connections:
             address.new[peer] = None
 
     def hold(self, peer: Peer, size: int) -> None:
-        """Note how many bytes of a peer are in memory; if all have too many, what costs the most goes."""
+        """Note how many bytes of a peer are in memory; if there are too many in all, dismiss the most expensive."""
         if peer not in self._held:
             return
         self._total += size - self._held[peer]

@@ -1,7 +1,7 @@
 """Records over HTTP: `POST /` a body of records, and the answer comes when they are on disk.
 
-`GET /` tells how the server is, `GET /producers/<id>` which sequence number a producer should send next. Requests are
-parsed by h11, and what two parsers might read in two ways is refused: a proxy in front may be the other one.
+`GET /` returns the state of the server, `GET /producers/<id>` the sequence number that a producer should send next.
+Requests are parsed by h11, and what two parsers might read in two ways is refused: a proxy in front may be the other.
 """
 
 from __future__ import annotations
@@ -14,22 +14,15 @@ from typing import Any
 import h11
 import msgspec
 
-from midstream.ingest.committer import (
-    Block,
-    Committer,
-    Full,
-    Gap,
-    Malformed,
-    Stored,
-)
+from midstream.ingest.committer import Block, Committer, Full, Gap, Malformed, Stored
 from midstream.ingest.peer import DismissedError, Peer
-from midstream.ingest.settings import Settings, is_producer
+from midstream.ingest.settings import ServerSettings, is_producer
 
 HEADER_BYTES = 16 << 10
 PIECES = 1 << 16  # the most chunks of a body: each costs time, however small it is
 RETRY_AFTER = 1
 
-# A connection that begins like this speaks HTTP, well or badly; the beginning may end before the line does.
+# A connection that begins like this speaks HTTP, well or badly; what is known may end before the line does.
 _REQUEST = re.compile(
     rb"(?:GET|HEAD|POST|PUT|PATCH|DELETE|OPTIONS|TRACE|CONNECT|PRI)[ \t]"
     rb"(?:[^\n]*HTTP/[0-9.]*[ \t]*\r?\n|[ \t]*(?:/|http)[^\n]*\Z)",
@@ -39,7 +32,7 @@ _ONCE = ("host", "authorization", "expect", "origin", "midstream-producer", "mid
 
 
 def is_request(beginning: bytes) -> bool:
-    r"""Tell whether a connection that begins so speaks HTTP.
+    r"""Tell whether a connection that begins like this speaks HTTP.
 
     >>> is_request(b"GET / HTTP/1.1\r\nHost: a"), is_request(b"post  /x http/9\n"), is_request(b"PUT it down\n")
     (True, True, False)
@@ -69,12 +62,12 @@ class _Wire:
             if self._state.they_are_waiting_for_100_continue:
                 await self.peer.send_bytes(self._sent(h11.InformationalResponse(status_code=100, headers=[])))
             if self.peer.buffer or await self.peer.more():
-                # In small pieces before a request: h11 measures headers only while their end is not there.
+                # In small pieces before a request: h11 checks the length of headers only until their end has come.
                 self._state.receive_data(
                     self.peer.take(HEADER_BYTES // 8) if self._state.their_state is h11.IDLE else self.peer.take()
                 )
             else:
-                self._state.receive_data(b"")  # nothing will come any more
+                self._state.receive_data(b"")  # nothing more will come
         if isinstance(event, h11.Request):
             self._bare = event.method == b"HEAD"
         return event
@@ -109,7 +102,7 @@ class _Wire:
 class HttpServer:
     """Answers the requests of all connections."""
 
-    def __init__(self, committer: Committer, settings: Settings) -> None:
+    def __init__(self, committer: Committer, settings: ServerSettings) -> None:
         self._committer, self._settings = committer, settings
 
     async def serve(self, peer: Peer) -> None:
@@ -127,9 +120,9 @@ class HttpServer:
             await wire.reply(refusal.status, {"error": str(refusal)}, keep=False)
         except h11.RemoteProtocolError as error:
             if peer.stopping:
-                await wire.reply(HTTPStatus.SERVICE_UNAVAILABLE, {"error": "the server stops"}, keep=False)
+                await wire.reply(HTTPStatus.SERVICE_UNAVAILABLE, {"error": "the server is stopping"}, keep=False)
             else:
-                await wire.reply(error.error_status_hint, {"error": f"{error}; nothing was taken"}, keep=False)
+                await wire.reply(error.error_status_hint, {"error": f"{error}; nothing was stored"}, keep=False)
         except DismissedError as error:
             if peer.unfinished:
                 await wire.reply(HTTPStatus.REQUEST_TIMEOUT, {"error": str(error)}, keep=False)
@@ -137,7 +130,7 @@ class HttpServer:
     async def _answer(self, wire: _Wire, request: h11.Request) -> tuple[HTTPStatus, dict[str, Any]]:
         headers = _checked(request)
         if "origin" in headers:  # a web page in a browser on this machine is not a producer
-            raise _Refusal(HTTPStatus.FORBIDDEN, "requests of web pages are not taken")
+            raise _Refusal(HTTPStatus.FORBIDDEN, "requests from web pages are refused")
         scheme, _, token = headers.get("authorization", "").partition(" ")
         if self._settings.token is not None and not (
             scheme.lower() == "bearer" and self._settings.admits(token.encode("latin-1"))
@@ -234,14 +227,14 @@ class HttpServer:
 
 
 def _checked(request: h11.Request) -> dict[str, str]:
-    """Return the headers of a request, by names in lower case; those that leave a doubt are refused."""
+    """Return the headers of a request, by names in lower case; refuse ambiguous ones."""
     if request.http_version not in (b"1.0", b"1.1"):
-        raise _Refusal(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "HTTP/1.1 is spoken here")
+        raise _Refusal(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "this server speaks HTTP/1.1")
     found: dict[str, str] = {}
     for name, content in request.headers:
         key = name.decode("latin-1")
         if key in found and key in _ONCE:
-            raise _Refusal(HTTPStatus.BAD_REQUEST, f"{key} stands there twice")
+            raise _Refusal(HTTPStatus.BAD_REQUEST, f"{key} is there twice")
         found[key] = content.decode("latin-1")
     if "transfer-encoding" in found and ("content-length" in found or request.http_version == b"1.0"):
         raise _Refusal(HTTPStatus.BAD_REQUEST, "the length of the body is not clear")

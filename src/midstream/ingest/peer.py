@@ -12,11 +12,11 @@ _SECONDS_TO_CLOSE = 5.0
 
 
 class DismissedError(Exception):
-    """A peer that must go: it is too slow, or others need its place."""
+    """A peer is dismissed: it is too slow, or has to make room for others."""
 
 
 class Host(Protocol):
-    """Who has let a peer in, and may tell it to go."""
+    """The owner of a peer, which accepted it and may dismiss it."""
 
     idle: float  # seconds that a peer may do nothing
 
@@ -30,10 +30,10 @@ class Host(Protocol):
 
 
 class Peer:
-    """Buffers what a connection sends, so that its first line can be looked at before it is taken.
+    """Buffers what a connection sends, so that its first line can be inspected before it is taken.
 
-    Promised: once the server stops, nothing more is read; it looks as if the peer had closed. Who sends nothing for
-    the idle time, does not finish what it has begun, or does not read its answers is dismissed.
+    Promised: once the server stops, nothing more is read; it looks as if the peer had closed. A peer that sends nothing
+    for the idle time, does not finish what it has begun, or does not read its answers is dismissed.
     """
 
     def __init__(
@@ -42,13 +42,13 @@ class Peer:
         self.address, port = writer.get_extra_info("peername")[:2]
         self.name = f"{self.address}:{port}"
         self.buffer = b""
-        self.busy = False  # its records are being written: not a moment to dismiss it
+        self.busy = False  # its records are being written: it cannot be dismissed now
         self._reader, self._writer, self._chunk = reader, writer, chunk
         self._connections = connections
         self._patience = min(SECONDS_TO_FINISH, connections.idle)
         self._clock = asyncio.get_running_loop().time
         self._last = self._clock()  # when something was finished
-        self._begun: float | None = None  # when the first byte of what comes next was here
+        self._begun: float | None = None  # when the first byte of what comes next arrived
         self._size = 0  # its bytes
         self._ending: asyncio.Future[str] = asyncio.get_running_loop().create_future()  # why; "": the server stops
 
@@ -59,7 +59,7 @@ class Peer:
 
     @property
     def unfinished(self) -> bool:
-        """Whether it has begun something."""
+        """Whether it has begun something and not finished it."""
         return self._begun is not None
 
     def age(self) -> float:
@@ -67,14 +67,14 @@ class Peer:
         return 0.0 if self._begun is None else self._clock() - self._begun
 
     def dismiss(self, reason: str) -> None:
-        """Have it told why, and hang up; without a reason, read nothing more from it."""
+        """Send it the reason, and hang up; without a reason, read nothing more from it."""
         if not self._ending.done():
             self._ending.set_result(reason)
         if reason and self._writer.transport.get_write_buffer_size():
-            self._writer.transport.abort()  # it does not read, so it cannot be told
+            self._writer.transport.abort()  # it does not read, so no reason can be sent
 
     def finished(self, rest: int = 0, *, stored: bool = False) -> None:
-        """Note that something is done with: a request is answered, records are stored; so many bytes came after it."""
+        """Note that something is done: a request is answered, records are stored; this many bytes came after it."""
         self._last = self._clock()
         self._begun = self._last if rest else None
         self.keep(rest)
@@ -95,13 +95,13 @@ class Peer:
             self.busy = False
 
     async def ended(self) -> None:
-        """Wait until it must go; `DismissedError` unless the server stops."""
+        """Wait until it is dismissed; `DismissedError` unless the server stops."""
         await asyncio.wait((self._ending,))
         if self._ending.result():
             raise DismissedError(self._ending.result())
 
     async def more(self) -> bool:
-        """Read on; false if nothing will come any more. `DismissedError` if it must go."""
+        """Read more; false if nothing more will come. `DismissedError` if it is dismissed."""
         idle = self._connections.idle
         limit = self._last + idle if self._begun is None else self._begun + self._patience
         reading = asyncio.ensure_future(self._reader.read(self._chunk))
@@ -112,7 +112,9 @@ class Peer:
                 await self.ended()
                 return False
             if not reading.done():
-                raise DismissedError("nothing came for too long" if self._begun is None else "it took too long to come")
+                raise DismissedError(
+                    "nothing came for too long" if self._begun is None else "it took too long to arrive"
+                )
             chunk = reading.result()
         except ConnectionError:
             chunk = b""
@@ -125,7 +127,7 @@ class Peer:
         return bool(chunk)
 
     async def first_line(self, limit: int) -> bytes | None:
-        """Look at the first line without taking it; none if the peer has closed before its end or `limit` bytes."""
+        """Return the first line without taking it; none if the peer has closed before its end or `limit` bytes."""
         while (end := self.buffer.find(b"\n")) < 0:
             if len(self.buffer) > limit or not await self.more():
                 return None
@@ -139,7 +141,7 @@ class Peer:
         return found
 
     async def exactly(self, size: int) -> bytes | None:
-        """Take so many bytes; none if the peer has closed before."""
+        """Take this many bytes; none if the peer has closed before."""
         parts, missing = [self.buffer], size - len(self.buffer)
         while missing > 0:
             self.buffer = b""

@@ -1,7 +1,7 @@
 """From bytes to rows: lines of JSON or CSV, or an Arrow stream; what does not fit is refused one by one, with a reason.
 
-Lines go through msgspec and not through Arrow's readers: those tell neither line nor column of an error, and Arrow's
-JSON reader (26.0) ends the whole process at the line `null`.
+Lines go through msgspec and not through Arrow's readers: those report neither line nor column of an error, and Arrow's
+JSON reader (26.0) crashes the whole process at the line `null`.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from midstream.errors import SchemaError
 from midstream.sources.spools.columns import Column, arrow_schema
 
 MAX_LINES = 1 << 19  # at once: each costs time and memory, however short it is
-MAX_REFUSED = 10_000  # likewise, and a dead letter is longer than what it is about
+MAX_REFUSED = 10_000  # likewise, and a dead letter is longer than its record
 VALUE = (Column("value", "string"),)  # the columns without a schema: each line as it came
 
 
-class Refused(NamedTuple):
+class RefusedRecord(NamedTuple):
     """A record that is not taken."""
 
     place: int  # among the records of its block, from 0
@@ -33,17 +33,17 @@ class Refused(NamedTuple):
 
 
 class Parsed(NamedTuple):
-    """The rows of a block, and the records that gave none."""
+    """The rows of a block, and the records that were refused."""
 
     rows: pa.Table
-    refused: list[Refused]
+    refused: list[RefusedRecord]
 
 
 class Format(Protocol):
     """How records are written."""
 
     def split(self, block: bytes) -> Any:
-        """Cut a block into records, something with a length that can be sliced; `SchemaError` if that fails."""
+        """Cut a block into records: a sliceable thing with a length; `SchemaError` if that fails."""
 
     def parse(self, records: Any) -> Parsed:
         """Turn records into rows."""
@@ -84,28 +84,27 @@ class Lines:
         try:
             if max(map(len, records), default=0) <= self._max_record:
                 return Parsed(self._table([self._decode(line) for line in records]), [])
-        except Exception:  # which line it was is found out one by one
+        except Exception:  # the bad line is found one by one
             pass
         return self._one_by_one(records)
 
     def _one_by_one(self, records: Sequence[bytes]) -> Parsed:
         rows: list[tuple[Any, ...]] = []
-        refused: list[Refused] = []
+        refused: list[RefusedRecord] = []
         for place, line in enumerate(records):
             if len(refused) > MAX_REFUSED:
                 raise SchemaError(
-                    f"more than {MAX_REFUSED} records at once that are refused, record {refused[0].place} because: "
-                    f"{refused[0].reason}"
+                    f"more than {MAX_REFUSED} refused records at once; record {refused[0].place}: {refused[0].reason}"
                 )
             if len(line) > self._max_record:
-                refused.append(Refused(place, f"longer than {self._max_record} bytes", line))
+                refused.append(RefusedRecord(place, f"longer than {self._max_record} bytes", line))
                 continue
             try:
                 row = self._decode(line)
                 self._table([row])  # a decimal may have too many digits for its column
                 rows.append(row)
             except Exception as error:  # whatever a producer sends must not end the server
-                refused.append(Refused(place, _reason(error), line))
+                refused.append(RefusedRecord(place, _reason(error), line))
         return Parsed(self._table(rows), refused)
 
     def _table(self, rows: list[tuple[Any, ...]]) -> pa.Table:
@@ -115,7 +114,7 @@ class Lines:
 
 
 class ArrowRecords:
-    """Records that come as Arrow streams: the block is taken whole or not at all."""
+    """Records that come as Arrow streams: a block is taken as a whole or not at all."""
 
     def __init__(self, columns: tuple[Column, ...]) -> None:
         self._schema = arrow_schema(columns)
@@ -188,7 +187,7 @@ def _python_type(column: Column) -> Any:
 
 
 def _array(values: Sequence[Any], type: pa.DataType) -> pa.Array:
-    """Turn values into a column; what Arrow would take, but hardly anyone after it, is an error."""
+    """Turn values into a column; what Arrow takes, but hardly any reader does, is an error."""
     if pa.types.is_decimal(type) and any(v is not None and abs(v.adjusted()) > type.precision for v in values):
         raise ValueError(f"out of range for {type}")  # Arrow would write out all the zeros of 1e999999999 first
     array = pa.array(values, type)

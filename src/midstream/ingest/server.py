@@ -1,4 +1,4 @@
-"""One port for both protocols: who begins with an HTTP request is answered so, all others send records as they are."""
+"""One port for both protocols: a connection that begins like HTTP is served as HTTP, any other sends plain records."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from midstream.ingest.committer import Committer
 from midstream.ingest.connections import Connections
 from midstream.ingest.http import HttpServer, is_request
 from midstream.ingest.peer import DismissedError, Peer
-from midstream.ingest.settings import Settings
+from midstream.ingest.settings import ServerSettings
 from midstream.sources.spools.writer import SpoolWriter
 
-BACKLOG = 1024  # connections that the system keeps until they are taken
-SPARE_FILES = 256  # that a process may open beside its connections: a hundred are taken at a time
+BACKLOG = 1024  # connections that the system keeps until they are accepted
+SPARE_FILES = 256  # that a process may open beside its connections: a hundred are accepted at a time
 FAREWELL = 5.0  # seconds that connections have for their last acknowledgements when the server stops
 SECONDS_TO_AUTHENTICATE = 10.0
 STATUS_EVERY = 2.0
-SWITCH = 0.0005  # seconds after which a thread that has much to do lets another one work
+SWITCH = 0.0005  # seconds after which a busy thread lets another one run
 SOCKET_BYTES = 1 << 16
 
 Report = Callable[[str], object]
@@ -35,7 +35,7 @@ class Server:
     Promised: a stop acknowledges what is on disk, and then closes.
     """
 
-    def __init__(self, committer: Committer, settings: Settings) -> None:
+    def __init__(self, committer: Committer, settings: ServerSettings) -> None:
         self._committer, self._settings = committer, settings
         self._http = HttpServer(committer, settings)
         self._stopping = asyncio.Event()
@@ -55,7 +55,7 @@ class Server:
             ) from None
         for listener in server.sockets:
             with listener.dup() as same:
-                same.listen(BACKLOG)  # what asyncio is told is also how many it takes before it does anything else
+                same.listen(BACKLOG)  # asyncio's own backlog is also how many it accepts before it does anything else
         listening(", ".join("{}:{}".format(*socket.getsockname()[:2]) for socket in server.sockets))
         duties = [
             asyncio.ensure_future(duty)
@@ -95,7 +95,7 @@ class Server:
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        if self._stopping.is_set() or writer.get_extra_info("peername") is None:  # gone before it was looked at
+        if self._stopping.is_set() or writer.get_extra_info("peername") is None:  # gone before it was accepted
             writer.transport.abort()
             return
         peer = Peer(reader, writer, self._connections, self._settings.chunk)
@@ -111,7 +111,7 @@ class Server:
             self._tasks.discard(task)
 
     async def _serve(self, peer: Peer) -> None:
-        # Who has no token yet must not hold a connection for long.
+        # A peer without a token yet must not hold a connection for long.
         patience = SECONDS_TO_AUTHENTICATE if self._settings.token is not None else None
         try:
             await asyncio.wait_for(peer.first_line(tcp.COMMAND_BYTES), patience)
@@ -125,7 +125,7 @@ class Server:
 
 
 def _bounded(connections: int) -> int:
-    """Have the system allow so many connections; give how many it does."""
+    """Ask the system to allow this many connections; return how many it does."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = connections + SPARE_FILES
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -136,16 +136,16 @@ def _bounded(connections: int) -> int:
 
 
 def _explain(failed: asyncio.Future[None]) -> None:
-    """Raise what ended a duty of the server; an error of the disk as a message."""
+    """Raise what ended a task of the server; an error of the disk as a message."""
     try:
         failed.result()
     except OSError as error:
         raise MidstreamError(
-            f"the spool cannot be written: {error}. What was acknowledged is on disk; see to the disk, and start again"
+            f"the spool cannot be written: {error}. What was acknowledged is on disk; check the disk, and start again"
         ) from error
 
 
-def run(settings: Settings, directory: str, *, listening: Report, status: Report) -> None:
+def run(settings: ServerSettings, directory: str, *, listening: Report, status: Report) -> None:
     """Serve a spool until SIGINT or SIGTERM; then acknowledge what is on disk, and return."""
     settings.check()
     sys.setswitchinterval(SWITCH)
@@ -153,7 +153,7 @@ def run(settings: Settings, directory: str, *, listening: Report, status: Report
     asyncio.run(_run(settings, writer, listening, status))
 
 
-async def _run(settings: Settings, writer: SpoolWriter, listening: Report, status: Report) -> None:
+async def _run(settings: ServerSettings, writer: SpoolWriter, listening: Report, status: Report) -> None:
     committer = Committer(writer, records.of(settings.format, settings.columns, settings.max_record))
     server = Server(committer, settings)
     loop = asyncio.get_running_loop()

@@ -17,8 +17,8 @@ _PRODUCER = re.compile(r"[\w.:-]{1,100}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """Where to listen, and what to take."""
+class ServerSettings:
+    """Where to listen, and what to accept."""
 
     host: str
     port: int
@@ -42,7 +42,7 @@ class Settings:
 
     @property
     def chunk(self) -> int:
-        """The most bytes that are read at once: a small part of the spool, so that each finds room in turn."""
+        """The most bytes that are read at once: a small part of the spool, so that each block finds room in turn."""
         return min(1 << 20, self.max_bytes // 16)
 
     def check(self) -> None:
@@ -55,7 +55,7 @@ class Settings:
             raise PlanError(f"--max-record must be between 1 and a sixteenth of --max-bytes, not {self.max_record}")
 
     def admits(self, token: bytes) -> bool:
-        """Compare a token in a time that tells nothing about it."""
+        """Compare a token in constant time."""
         return self.token is None or hmac.compare_digest(self.token, token.strip())
 
 
@@ -65,7 +65,7 @@ def is_producer(name: str) -> bool:
 
 
 def address(listen: str) -> tuple[str, int]:
-    """Read HOST:PORT; an IPv6 address stands in brackets.
+    """Read HOST:PORT; an IPv6 address is in brackets.
 
     >>> address("127.0.0.1:7000"), address("[::1]:0")
     (('127.0.0.1', 7000), ('::1', 0))
@@ -77,7 +77,7 @@ def address(listen: str) -> tuple[str, int]:
 
 
 def check_exposure(host: str, allow_remote: bool, token: bytes | None) -> None:
-    """Refuse an address that others can reach, unless that is meant and a token is asked for."""
+    """Refuse an address that others can reach, unless that is intended and a token is required."""
     try:
         local = host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:

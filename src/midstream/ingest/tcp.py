@@ -2,11 +2,11 @@
 
 ```
 > PRODUCER sensor-7          optional, first line
-< AT 1200                    send on from record 1200
+< AT 1200                    continue with record 1200
 > {"t": 21.5}                records
 > nonsense
 < ERR 1201 JSON is malformed: …
-< OK 1202                    the first 1202 records are done with: on disk, or refused with ERR
+< OK 1202                    the first 1202 records are done: on disk, or refused with ERR
 ```
 """
 
@@ -16,32 +16,25 @@ import asyncio
 import struct
 from collections.abc import AsyncIterator
 
-from midstream.ingest.committer import (
-    Block,
-    Committer,
-    Full,
-    Gap,
-    Malformed,
-    Stored,
-)
+from midstream.ingest.committer import Block, Committer, Full, Gap, Malformed, Stored
 from midstream.ingest.peer import DismissedError, Peer
-from midstream.ingest.settings import Settings, is_producer
+from midstream.ingest.settings import ServerSettings, is_producer
 
 COMMAND_BYTES = 512
-LINES = 4096  # at a time, so that others have their turn, and all that are refused can be answered
+LINES = 4096  # at a time, so that others get their turn, and every refusal can be answered
 _CONTINUATION = 0xFFFFFFFF
 _DICTIONARY, _ROWS = 2, 3  # Arrow's numbers for the headers of messages; 1 is a schema
 
 
 class _RefusedError(Exception):
-    """A stream that is not read on; the peer is told at which record, and why."""
+    """A stream that is read no further; the answer says at which record, and why."""
 
     def __init__(self, reason: str, at: int | None = None) -> None:
         super().__init__(reason)
         self.at = at
 
 
-async def serve(peer: Peer, committer: Committer, settings: Settings) -> None:
+async def serve(peer: Peer, committer: Committer, settings: ServerSettings) -> None:
     """Take records from a connection until it closes."""
     try:
         await _authenticate(peer, settings)
@@ -66,12 +59,12 @@ async def serve(peer: Peer, committer: Committer, settings: Settings) -> None:
 
 
 async def dismiss(peer: Peer, at: int, error: DismissedError) -> None:
-    """Tell a peer why it must go, if it has begun a record."""
+    """Tell a peer why it is dismissed, if it has begun a record."""
     if peer.unfinished:
         await peer.send(f"ERR {at} {error}")
 
 
-async def _authenticate(peer: Peer, settings: Settings) -> None:
+async def _authenticate(peer: Peer, settings: ServerSettings) -> None:
     line = await peer.first_line(COMMAND_BYTES)
     if line is not None and line.startswith(b"AUTH "):
         await peer.line(COMMAND_BYTES)
@@ -83,7 +76,7 @@ async def _authenticate(peer: Peer, settings: Settings) -> None:
 
 
 async def _producer(peer: Peer, committer: Committer) -> tuple[str | None, int]:
-    """Take the line of a producer, if there is one, and tell it where to go on."""
+    """Take the line of a producer, if there is one, and tell it where to continue."""
     line = await peer.first_line(COMMAND_BYTES)
     if line is None or not line.startswith(b"PRODUCER "):
         return None, 0
@@ -112,7 +105,7 @@ async def _stored(peer: Peer, committer: Committer, block: Block) -> Stored:
             await asyncio.wait((room, ended), return_when=asyncio.FIRST_COMPLETED)
             if ended.done():
                 ended.result()
-                raise _RefusedError("the server stops")
+                raise _RefusedError("the server is stopping")
         finally:
             room.cancel()
             ended.cancel()
@@ -123,7 +116,7 @@ async def _stored(peer: Peer, committer: Committer, block: Block) -> Stored:
     return outcome
 
 
-async def _line_blocks(peer: Peer, settings: Settings) -> AsyncIterator[tuple[bytes, int]]:
+async def _line_blocks(peer: Peer, settings: ServerSettings) -> AsyncIterator[tuple[bytes, int]]:
     """Cut the stream after newlines; with each block goes the number of bytes that came after it.
 
     Of a line that is too long only the beginning is kept, enough to refuse it.
@@ -143,8 +136,8 @@ async def _line_blocks(peer: Peer, settings: Settings) -> AsyncIterator[tuple[by
         raise _RefusedError("the last line has no newline, so it may be torn and was not taken")
 
 
-async def _arrow_blocks(peer: Peer, settings: Settings) -> AsyncIterator[tuple[bytes, int]]:
-    """Cut the stream into messages; each with rows is given with the schema before it, as a stream of its own."""
+async def _arrow_blocks(peer: Peer, settings: ServerSettings) -> AsyncIterator[tuple[bytes, int]]:
+    """Cut the stream into messages; yield each with rows after the schema, as a stream of its own."""
     schema = b""
     while (prefix := await peer.exactly(8)) is not None:
         mark, size = struct.unpack("<II", prefix)
@@ -162,7 +155,7 @@ async def _arrow_blocks(peer: Peer, settings: Settings) -> AsyncIterator[tuple[b
         if body is None:
             return
         if kind == _DICTIONARY:
-            raise _RefusedError("dictionaries are not taken; send plain columns")
+            raise _RefusedError("dictionaries are not supported; send plain columns")
         message = prefix + header + body
         if kind == _ROWS:
             yield schema + message, len(peer.buffer)

@@ -12,18 +12,19 @@ from typing import TYPE_CHECKING
 from midstream.checkpoint.lease import Lease
 from midstream.checkpoint.offsets import tags
 from midstream.checkpoint.storage import Storage
-from midstream.epoch.armed import StopRequestedError
 from midstream.epoch.engine import Engine
+from midstream.epoch.gate import StopRequestedError
 from midstream.epoch.query import Query
 from midstream.errors import JobError, PlanError
 from midstream.events import Progress
 from midstream.flow.flow import Flow
 from midstream.flow.triggers import Trigger
-from midstream.job.savepoint.write import write_savepoint
+from midstream.job.savepoint.write import pinned, refuse_used, write_savepoint
 from midstream.modifications import changes
 from midstream.modifications.changes import Change
 from midstream.modifications.handle import Modification
 from midstream.modifications.queue import Modifications
+from midstream.modifications.rehearsal import Rehearsal
 from midstream.modifications.shadow import Shadow
 from midstream.placement.status import MoveStatus, SlotStatus
 from midstream.plan.plan import Plan
@@ -50,8 +51,11 @@ class Job:
     def __init__(self, flow: Flow, engine: Engine, lease: Lease, trigger: Trigger) -> None:
         self.name = flow.name
         self._engine, self._lease = engine, lease
-        self._query = Query(engine, flow.sources, trigger)
-        self._modifications = Modifications(engine, self._query)
+        context, gate, plans, history = engine.context, engine.gate, engine.plans, engine.history
+        self._query = Query(context, gate, plans, history, engine.epoch, flow.sources, trigger)
+        self._modifications = Modifications(
+            context, gate, plans, history, engine.intents, engine.assignment, self._query, self._rehearsal()
+        )
         self._shadow: Shadow | None = None
         self._done = threading.Event()
         self._error: BaseException | None = None
@@ -59,12 +63,12 @@ class Job:
     @property
     def id(self) -> str:
         """The id of the job, the same over restarts."""
-        return self._engine.job
+        return self._engine.context.job
 
     @property
     def plan(self) -> Plan:
         """The running plan."""
-        return self._engine.resolved.plan
+        return self._engine.plans.running.plan
 
     @property
     def query(self) -> StreamingQuery | None:
@@ -89,12 +93,12 @@ class Job:
     @property
     def status(self) -> Status:
         """Where the job stands."""
-        last = self._engine.last
+        last = self._engine.history.last
         if self._error is not None:
             message = f"ended with an error: {self._error}"
         elif not self.is_active:
             message = "the input has ended" if last is not None and last.final else "stopped"
-        elif self._engine.lock.locked():
+        elif self._engine.gate.is_running:
             message = "running an epoch"
         else:
             message = "waiting for rows"
@@ -103,7 +107,7 @@ class Job:
     def await_termination(self, timeout: float | None = None) -> bool:
         """Wait until the job has ended; raise its error if it failed. False: it still runs after `timeout` seconds."""
         if self.is_active:
-            self._engine.threads.refuse("await_termination()")
+            self._engine.gate.threads.refuse("await_termination()")
         if not self._done.wait(timeout):
             return False
         if self._error is not None:
@@ -115,8 +119,8 @@ class Job:
 
         Called from a listener or a sink, it returns at once, and the job stops after the epoch at hand.
         """
-        if self.is_active and self._engine.threads.has_this:
-            self._engine.stopping.set()
+        if self.is_active and self._engine.gate.threads.has_this:
+            self._engine.gate.stopping.set()
             threading.Thread(target=self.stop, name=f"midstream-stop-{self.name}", daemon=True).start()
         elif self.is_active:
             self._query.stop()
@@ -150,18 +154,25 @@ class Job:
         if not self.is_active:
             raise JobError("the job has ended; only a running one can have a shadow")
         found = _changes("shadow", steps)
-        self._shadow = Shadow(self._engine, found, lambda: self._modify(found))
+        rehearsal = self._rehearsal()  # not that of the modifications, which may be trying something else
+        self._shadow = Shadow(
+            self._engine, found, lambda plan: rehearsal(plan, self._query.feeds), lambda: self._modify(found)
+        )
         return self._shadow
+
+    def _rehearsal(self) -> Rehearsal:
+        engine = self._engine
+        return Rehearsal(engine.context, engine.plans, engine.history, engine.assignment, engine.observed)
 
     @property
     def slots(self) -> list[SlotStatus]:
         """Where every slot of every keyed operator is, and what it does besides processing rows."""
-        return self._engine.assignment.status(self._engine.resolved)
+        return self._engine.assignment.status(self._engine.plans.running)
 
     @property
     def moves(self) -> list[MoveStatus]:
         """How far groups have come that are on their way to other executors; empty while none are."""
-        return self._engine.assignment.moving(self._engine.last)
+        return self._engine.assignment.moving(self._engine.history.last)
 
     @property
     def modifications(self) -> list[Modification]:
@@ -170,14 +181,14 @@ class Job:
 
     def forget(self, id: str) -> None:
         """Delete the state of an operator that was removed, with the next epoch, or the offsets of a source."""
-        states = self._engine.states
+        states = self._engine.history.states
         if any(operator.id == id for operator in self.plan.operators):
-            remove = "remove_source" if id in tags(self._engine.feeds) else "remove"
+            remove = "remove_source" if id in tags(self._query.feeds) else "remove"
             raise PlanError(f"operator {id!r} is part of the running plan; remove it first, with ms.{remove}({id!r})")
-        if id and id in tags(self._engine.feeds):
+        if id and id in tags(self._query.feeds):
             if not self.is_active:
                 raise JobError(f"the job has ended; start it again to let it forget source {id!r}")
-            self._engine.threads.refuse("forget()")
+            self._engine.gate.threads.refuse("forget()")
             self._query.forget(id)
         elif id in states:
             if not self.is_active:
@@ -191,8 +202,13 @@ class Job:
 
         It is the state as of the newest committed epoch. Give it to `flow.start(savepoint=...)`.
         """
-        self._engine.threads.refuse("savepoint()")
-        return write_savepoint(self._engine, Storage.at(path))
+        self._engine.gate.threads.refuse("savepoint()")
+        engine, target = self._engine, Storage.at(path)
+        refuse_used(target)
+        with pinned(
+            engine.gate, engine.plans, engine.history, engine.housekeeping, lambda: self._query.feeds
+        ) as moment:
+            return write_savepoint(engine.context, engine.assignment, moment, target)
 
     def __enter__(self) -> Job:
         return self
@@ -202,34 +218,35 @@ class Job:
 
     def _begin(self, drifted: Plan | None) -> None:
         self._modifications.recover()
-        last = self._engine.last
+        last = self._engine.history.last
         if last is not None and last.final:
             self._end()
             return
-        self._engine.adopt(self._modifications.drift(drifted) if drifted is not None else None)
+        self._engine.intents.adopt(self._modifications.drift(drifted) if drifted is not None else None)
         self._modifications.start_query()
         threading.Thread(target=self._watch, name=f"midstream-{self.name}", daemon=True).start()
 
     def _watch(self) -> None:
-        self._engine.threads.add()
+        self._engine.gate.threads.add()
         try:
             self._query.await_end()
-            if self._query.trigger.end_of_input and not self._engine.stopping.is_set():
-                self._engine.finish()
+            if self._query.trigger.end_of_input and not self._engine.gate.stopping.is_set():
+                self._engine.finish(self._query.feeds)
         except BaseException as error:  # whatever ended the query is the job's error
-            own = self._engine.error
-            if not isinstance(own, StopRequestedError) and not self._stopped_by(error):
+            own = self._query.error  # of an epoch, as it was: Spark gives it on as text
+            if own is not None or not self._was_turned_away(error):
                 self._error = own if own is not None else explained(error)
         finally:
             self._end()
 
-    def _stopped_by(self, error: BaseException) -> bool:
-        return self._engine.stopping.is_set() and "StopRequestedError" in str(error)
+    def _was_turned_away(self, error: BaseException) -> bool:
+        """Whether a query has ended because no epoch may begin: the job is being stopped."""
+        return self._engine.gate.stopping.is_set() and StopRequestedError.__name__ in str(error)
 
     def _end(self) -> None:
         with contextlib.ExitStack() as last:  # whatever fails on the way: whoever waits for the end gets it
             last.callback(self._done.set)
-            last.callback(self._engine.threads.clear)
+            last.callback(self._engine.gate.threads.clear)
             last.callback(self._lease.release)
             last.callback(self._engine.assignment.seating.close)
             if self._shadow is not None:

@@ -33,7 +33,7 @@ def report(checkpoint: str, show: Callable[[str], None] = lambda text: None) -> 
     journal = Journal(storage)
     identity, last = journal.identity(), journal.newest_commit()
     if identity is None:
-        raise CheckpointError(f"{storage.root} is no checkpoint of Midstream")
+        raise CheckpointError(f"{storage.root} is not a checkpoint of Midstream")
     if last is None:
         raise CheckpointError(f"{storage.root} has no committed epoch yet: nothing was published")
     if wrong := gaps([journal.commit(epoch) for epoch in journal.epochs()]):

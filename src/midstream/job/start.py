@@ -23,14 +23,16 @@ from midstream.checkpoint.records import Identity
 from midstream.checkpoint.storage import Storage
 from midstream.durations import Duration, micros
 from midstream.epoch.clock import EpochClock
+from midstream.epoch.context import JobContext
 from midstream.epoch.engine import Engine
 from midstream.epoch.settings import Settings
-from midstream.errors import CheckpointError, MidstreamError, PlanError
+from midstream.errors import CheckpointError, MidstreamError, PlanError, StateError
 from midstream.events import Event, ignore
 from midstream.flow.flow import Flow
 from midstream.flow.triggers import Trigger
 from midstream.job.job import Job
 from midstream.job.savepoint.restore import restore_savepoint
+from midstream.job.store import check_kept, check_on_executors
 from midstream.modifications.relocations import rebalance
 from midstream.operators.resolve import resolve
 from midstream.operators.resolved import Resolved
@@ -49,6 +51,7 @@ from midstream.plan.plan import Plan
 from midstream.plan.routing import DEFAULT_GROUPS, MAX_GROUPS
 from midstream.spark.java import require_java
 from midstream.state.location import discard_other_boots
+from midstream.state.stores.kinds import DEFAULT, store_kind
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -68,6 +71,9 @@ class Options:
             or, on a cluster, the working directory of each executor. Executors never share a copy.
         keep_epochs: how many committed epochs stay restorable.
         rows_per_arrow_batch: rows per batch between the JVM and Python.
+        store: the kind of store that groups are kept in: "lmdb", or one of another package, by where it is imported
+            from, "package.module:Name": a `StoreKind`, see `midstream.state.stores.contract`. It is fixed for the
+            job's life; start from a savepoint to exchange it.
         restore_in_place: read snapshots where they are instead of copying them first, where the store is a disk.
         prefetch_budget: bytes of state that a slot copies per epoch beside its work: what it reads in place, what it
             will serve after a move, what it has lost.
@@ -91,6 +97,7 @@ class Options:
     cache: str | PathLike[str] | None = None
     keep_epochs: int = 10
     rows_per_arrow_batch: int = 100_000
+    store: str = DEFAULT
     restore_in_place: bool = False
     prefetch_budget: int = 64 << 20
     prefetch_time: Duration = "50 milliseconds"
@@ -113,6 +120,10 @@ class Options:
             raise PlanError(f"publish_tries must be 1 or more, not {self.publish_tries}")
         if self.standbys < 0:
             raise PlanError(f"standbys must be 0 or more, not {self.standbys}")
+        try:
+            store_kind(self.store)
+        except StateError as error:
+            raise PlanError(str(error)) from error
 
     def settings(self, *, on_cluster: bool, once: bool) -> Settings:
         """Return them as the engine knows them."""
@@ -124,6 +135,7 @@ class Options:
             store_bytes_per_second=self.store_bytes_per_second,
             rows_per_arrow_batch=self.rows_per_arrow_batch,
             in_place=self.restore_in_place,
+            store=self.store,
             apart=on_cluster,
             defers=on_cluster and not once,
             prefetch_budget=self.prefetch_budget,
@@ -160,7 +172,8 @@ def start(
     lease = Lease(storage)
     try:
         journal = Journal(storage, None if storage.is_local else Exclusive(spark, storage).create)
-        identity = _identity(spark, journal, flow, savepoint, groups)
+        check_on_executors(spark, options.store)
+        identity = _identity(spark, journal, flow, savepoint, groups, options.store)
         resolved, drifted = _plan_to_run(spark, journal, identity.job, flow, on_drift)
         engine = _engine(spark, journal, identity, resolved, flow.name, trigger, options, lease)
         job = Job(flow, engine, lease, trigger)
@@ -174,7 +187,12 @@ def start(
 
 
 def _identity(
-    spark: SparkSession, journal: Journal, flow: Flow, savepoint: str | PathLike[str] | None, groups: int | None
+    spark: SparkSession,
+    journal: Journal,
+    flow: Flow,
+    savepoint: str | PathLike[str] | None,
+    groups: int | None,
+    store: str,
 ) -> Identity:
     """Read what the checkpoint is, or make it: new, or from a savepoint."""
     identity, root = journal.identity(), journal.storage.root
@@ -183,19 +201,20 @@ def _identity(
             raise CheckpointError(
                 f"{root} holds a job already; start from the savepoint {savepoint} with a new checkpoint"
             )
-        identity = restore_savepoint(spark, Storage.at(savepoint), journal.storage, flow, groups)
+        identity = restore_savepoint(spark, Storage.at(savepoint), journal.storage, flow, groups, store)
     if journal.is_half_restored():
         raise CheckpointError(
             f"a start from a savepoint ended before all of it was in {root}; start from it again, with this "
             "checkpoint or another one"
         )
     if identity is None:
-        identity = journal.create(uuid.uuid4().hex, groups or DEFAULT_GROUPS)
+        identity = journal.create(uuid.uuid4().hex, groups or DEFAULT_GROUPS, store_kind(store).format)
     if groups not in (None, identity.groups):
         raise CheckpointError(
             f"the job of {root} has {identity.groups} groups, fixed for its life; write a savepoint and start from it "
             f"with groups={groups}"
         )
+    check_kept(identity, root, store)
     return identity
 
 
@@ -214,23 +233,21 @@ def _engine(
     settings = options.settings(on_cluster=on_cluster, once=trigger.once)
     if not on_cluster:
         discard_other_boots(settings.cache, identity.job)
-    engine = Engine(
+    context = JobContext(
         spark=spark,
         journal=journal,
         job=identity.job,
         query_name=f"{name}-{identity.job[:8]}",
         groups=identity.groups,
-        resolved=resolved,
-        feeds=journal.feeds(),
-        cores=spark.sparkContext.defaultParallelism,
         settings=settings,
         clock=EpochClock() if options.clock is None else EpochClock(options.clock, None),
         listener=options.listener or ignore,
         guard=lease.check,
     )
+    engine = Engine(context, resolved, spark.sparkContext.defaultParallelism)
     engine.recover()
     engine.settle()
-    journal.write_plan(engine.resolved.plan)
+    journal.write_plan(engine.plans.running.plan)
     return engine
 
 

@@ -15,15 +15,13 @@ import msgspec
 from midstream.errors import PlanError
 from midstream.flow import builders
 from midstream.modifications.composites import Built
-from midstream.operators.functions.declare import KeyedFunction
+from midstream.modifications.successors import article, following, inserted, successor
 from midstream.placement.request import Wish
 from midstream.plan import plan as p
-from midstream.plan.code import Code, capture
+from midstream.plan.code import capture
 from midstream.plan.compatibility import difference
 from midstream.plan.plan import AnyOperator, Plan
 from midstream.plan.wiring import check
-
-_OPERATORS = (p.Transform, p.MapArrow, p.Watermark, p.Union, p.Process, p.Aggregate, p.Late, p.Sink)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,19 +80,8 @@ def replace(
                     f"replace {id!r}: schema= and on_error= are for functions; what ms.built makes has its own"
                 )
             made = new.instead(plan, id)
-            return _with(made, _following(old, made[id], migration))
-        if isinstance(old, (p.Source, p.Union)):
-            raise PlanError(
-                f"{id!r} is {kind_of(old)} and has nothing to replace; more rows come in with "
-                f"ms.insert(id, ms.union(other), after={id!r})"
-            )
-        operator = _following(old, _successor(old, new, schema), migration)
-        if on_error is not None:
-            operator = _with_on_error(operator, builders.checked_on_error(id, on_error))
-        if isinstance(operator, p.Union):
-            raise PlanError(f"{id!r} cannot become a union; say ms.insert(id, ms.union(other), after=...)")
-        brought = operator.inputs if isinstance(operator, p.Process) else ()  # what its groups are told
-        return _with(plan, msgspec.structs.replace(operator, id=id, inputs=(*old.inputs[:1], *brought)))
+            return _with(made, following(old, made[id], migration))
+        return _with(plan, successor(old, new, schema, on_error, migration))
 
     return Change(f"replace {id!r}", apply)
 
@@ -114,38 +101,44 @@ def insert(
     plain function stands for `ms.transform(function)`.
     """
     if sum(place is not None for place in (after, before, between)) != 1:
-        raise PlanError(f"insert {id!r}: say one of after=, before=, between=(a, b)")
-    new = operator if isinstance(operator, Built) else _operator(operator, id)
+        raise PlanError(f"insert {id!r}: give one of after=, before=, between=(a, b)")
+    new = operator if isinstance(operator, Built) else inserted(operator, id)
     if isinstance(new, p.Sink):
         raise PlanError(f"insert {id!r}: a sink is added with ms.add_sink({id!r}, sink, after=...)")
 
     def apply(plan: Plan) -> Plan:
         refuse_known(plan, id)
-        if after is not None:
-            upstream = after
-            readers = {reader.id for reader in plan.consumers(after) if not isinstance(reader, p.Errors)}
-        elif before is not None:
-            inputs = plan[before].inputs
-            if len(inputs) != 1:
-                raise PlanError(
-                    f"insert {id!r}: {before!r} reads {_names(inputs) or 'nothing'}; "
-                    f"say between=(a, {before!r}) for one of its inputs"
-                )
-            upstream, readers = inputs[0], {before}
-        else:
-            assert between is not None
-            upstream, readers = between[0], {between[1]}
-            if upstream not in plan[between[1]].inputs:
-                raise PlanError(f"insert {id!r}: {between[1]!r} does not read {upstream!r}")
+        upstream, readers = _place(plan, id, after, before, between)
         if isinstance(new, Built):
             grown = new.over(plan, upstream, id)
         else:
-            inputs = (upstream, *new.inputs)  # a union brings the others
+            inputs = (upstream, *new.brought)
             grown = _after(plan, upstream, msgspec.structs.replace(new, id=id, inputs=inputs))
         rewired = _rewired(grown, readers, upstream, id)
         return msgspec.structs.replace(rewired, operators=p.in_order(rewired.operators))
 
     return Change(f"insert {id!r}", apply)
+
+
+def _place(
+    plan: Plan, id: str, after: str | None, before: str | None, between: tuple[str, str] | None
+) -> tuple[str, set[str]]:
+    """What an operator that is inserted reads, and who then reads it; one of the three places is given."""
+    if after is not None:
+        return after, {reader.id for reader in plan.consumers(after) if not reader.belongs_to_input}
+    if before is not None:
+        inputs = plan[before].inputs
+        if len(inputs) != 1:
+            raise PlanError(
+                f"insert {id!r}: {before!r} reads {_names(inputs) or 'nothing'}; "
+                f"give between=(a, {before!r}) for one of its inputs"
+            )
+        return inputs[0], {before}
+    assert between is not None
+    upstream, reader = between
+    if upstream not in plan[reader].inputs:
+        raise PlanError(f"insert {id!r}: {reader!r} does not read {upstream!r}")
+    return upstream, {reader}
 
 
 def remove(id: str) -> Change:
@@ -156,7 +149,7 @@ def remove(id: str) -> Change:
         readers = {reader.id for reader in plan.consumers(id)}
         if isinstance(old, p.Source):
             raise PlanError(f"{id!r} is a source; use ms.remove_source({id!r})")
-        if readers and len(old.inputs) != 1 and not isinstance(old, p.Process):
+        if readers and len(old.streams) != 1:
             raise PlanError(
                 f"{id!r} reads {_names(old.inputs)} and is read by {_names(sorted(readers))}: removing it would leave "
                 "them without one input. Remove or replace them in the same step"
@@ -183,7 +176,7 @@ def remove_sink(id: str) -> Change:
 
     def apply(plan: Plan) -> Plan:
         if not isinstance(plan[id], p.Sink):
-            raise PlanError(f"{id!r} is {kind_of(plan[id])}, not a sink; use ms.remove({id!r})")
+            raise PlanError(f"{id!r} is {article(plan[id])}, not a sink; use ms.remove({id!r})")
         return remove(id).apply(plan)
 
     return Change(f"remove sink {id!r}", apply)
@@ -198,8 +191,8 @@ def remove_source(id: str) -> Change:
 
     def apply(plan: Plan) -> Plan:
         if not isinstance(plan[id], p.Source):
-            raise PlanError(f"{id!r} is {kind_of(plan[id])}, not a source; use ms.remove({id!r})")
-        unions = {o.id for o in plan.consumers(id) if isinstance(o, p.Union) and o.inputs != (id,)}
+            raise PlanError(f"{id!r} is {article(plan[id])}, not a source; use ms.remove({id!r})")
+        unions = {o.id for o in plan.consumers(id) if o.is_optional_reader and o.inputs != (id,)}
         readers = [reader.id for reader in plan.consumers(id) if reader.id not in unions]
         if readers:
             raise PlanError(f"source {id!r} is read by {_names(readers)}; remove them before it, in the same step")
@@ -262,68 +255,6 @@ def _untuned(plan: Plan, before: Plan, after: Plan) -> p.Tuning:
     return msgspec.structs.replace(plan.tuning, **taken_back)
 
 
-def _successor(old: AnyOperator, new: Any, schema: str | None) -> AnyOperator:
-    """The operator that follows `old`: as given, or `old` with another function."""
-    if isinstance(new, _OPERATORS):
-        return new
-    if isinstance(new, KeyedFunction):
-        if not isinstance(old, p.Process):
-            raise PlanError(
-                f"{old.id!r} is {kind_of(old)}; to put a KeyedFunction in its place say "
-                f"ms.replace({old.id!r}, ms.key_by(...).process(function, schema=...))"
-            )
-        keys = builders.key_by(*old.keys, partition_by=old.partition_by)
-        told = None if old.told is None else builders.Broadcast(old.told, old.told_by)
-        return keys.process(
-            new, schema=schema or old.schema, slots=old.slots, order_by=old.order_by, broadcast=told,
-            on_error=old.on_error, id=old.id,
-        )  # fmt: skip
-    if isinstance(old, p.Sink):
-        return builders.sink(new, id=old.id)
-    if isinstance(old, p.Transform) and callable(new):
-        return builders.transform(new, per_epoch=old.per_epoch, id=old.id)
-    if isinstance(old, p.MapArrow) and callable(new):
-        return builders.map_arrow(new, schema=schema or old.schema, on_error=old.on_error, id=old.id)
-    raise PlanError(
-        f"{old.id!r} is {kind_of(old)} and cannot be replaced by {type(new).__name__}; give an operator such as "
-        "ms.transform(...), ms.map_arrow(...), ms.key_by(...).process(...) or .aggregate(...), or ms.built(...)"
-    )
-
-
-def _following(old: AnyOperator, new: AnyOperator, migration: Code | None) -> AnyOperator:
-    """Let an operator take over the state of another, and its slots, if it does not say how many it wants."""
-    if migration is not None:
-        new = _migrated(old, new, migration)
-    keyed = p.KeyedOperator
-    if isinstance(new, keyed) and isinstance(old, keyed) and new.slots in (0, old.slots):
-        new = msgspec.structs.replace(new, slots=old.slots, asked=old.asked)
-    return new
-
-
-def _migrated(old: AnyOperator, new: AnyOperator, code: Code) -> p.Process:
-    if not isinstance(old, p.Process) or not isinstance(new, p.Process):
-        raise PlanError(f"{old.id!r}: only the state of a KeyedFunction can be migrated, to that of another one")
-    before = p.Migration(code=code, state=old.state, base=old.base, before=old.migration)
-    return msgspec.structs.replace(new, migration=before)
-
-
-def _with_on_error(operator: AnyOperator, on_error: str) -> AnyOperator:
-    if not isinstance(operator, (p.Process, p.MapArrow)):
-        raise PlanError(f"replace {operator.id!r}: on_error= is for process and map_arrow, not for {kind_of(operator)}")
-    return msgspec.structs.replace(operator, on_error=on_error)
-
-
-def _operator(thing: Any, id: str) -> AnyOperator:
-    if isinstance(thing, _OPERATORS):
-        return thing
-    if callable(thing) and not isinstance(thing, (type, KeyedFunction)):
-        return builders.transform(thing, id=id)
-    raise PlanError(
-        f"insert {id!r}: {type(thing).__name__} is not an operator; give ms.transform(...), ms.map_arrow(...), "
-        "ms.key_by(...).process(...) or .aggregate(...), or ms.built(...)"
-    )
-
-
 def refuse_known(plan: Plan, id: str) -> None:
     """Refuse an id that is taken."""
     if any(operator.id == id for operator in plan.operators):
@@ -353,9 +284,3 @@ def _rewired(plan: Plan, readers: set[str], old: str, new: str = "") -> Plan:
 
 def _names(ids: Sequence[str]) -> str:
     return ", ".join(map(repr, ids))
-
-
-def kind_of(operator: AnyOperator) -> str:
-    """Name the kind of an operator, with its article."""
-    name = type(operator).__name__.lower()
-    return f"an {name}" if name[0] in "aeio" else f"a {name}"

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 
 from midstream.errors import PlanError
-from midstream.modifications.changes import Change, kind_of
+from midstream.modifications.changes import Change
+from midstream.modifications.successors import article
 from midstream.placement.request import Wish
 from midstream.placement.strategies import Strategy, named
 from midstream.plan import plan as p
@@ -49,7 +50,7 @@ def move(
     `job.slots` shows which slots and executors there are.
     """
     if (groups is None) == (slots is None):
-        raise PlanError(f"move {id!r}: say either groups= or slots=")
+        raise PlanError(f"move {id!r}: give either groups= or slots=")
     wish = Wish(id, named(strategy), to=to, groups=tuple(groups or ()), slots=tuple(slots or ()))
     if not wish.groups and not wish.slots:
         raise PlanError(f"move {id!r}: no group and no slot is named")
@@ -58,7 +59,7 @@ def move(
 
 
 def drain(executor: str, *, strategy: str | Strategy = "live") -> Change:
-    """Move all groups of all operators away from an executor, then give the executor back to Spark.
+    """Move all groups of all operators away from an executor, then return the executor to Spark.
 
     No others move. Second copies come first where there are some, else executors that have fewest groups.
     """
@@ -87,7 +88,7 @@ def _checked(id: str | None) -> Callable[[Plan], Plan]:
 
 def _keyed(plan: Plan, id: str | None) -> list[p.KeyedOperator]:
     if id is not None and not isinstance(plan[id], p.KeyedOperator):
-        raise PlanError(f"{id!r} is {kind_of(plan[id])} and has no slots; only keyed operators have")
+        raise PlanError(f"{id!r} is {article(plan[id])} and has no slots; only keyed operators have")
     return [operator for operator in plan.of(p.KeyedOperator) if id in (None, operator.id)]
 
 

@@ -19,13 +19,13 @@ from midstream.checkpoint import layout
 from midstream.checkpoint.journal import Journal
 from midstream.checkpoint.records import Intent, Staged
 from midstream.checkpoint.storage import Storage
+from midstream.epoch.batch import Batch
 from midstream.epoch.deadline import Limit
 from midstream.epoch.engine import Engine
 from midstream.errors import JobError, PlanError
 from midstream.events import ignore
 from midstream.modifications import changes
 from midstream.modifications.changes import Change
-from midstream.modifications.rehearsal import Rehearsal
 from midstream.modifications.validation import validated
 from midstream.operators.resolved import Resolved
 from midstream.plan import code
@@ -70,12 +70,19 @@ class Shadow:
     driver.
     """
 
-    def __init__(self, engine: Engine, steps: Sequence[Change], submit: Callable[[], Modification]) -> None:
-        engine.threads.refuse("shadow()")
-        self._engine, self._submit, self._steps = engine, submit, steps
+    def __init__(
+        self,
+        engine: Engine,
+        steps: Sequence[Change],
+        rehearse: Callable[[Resolved], object],
+        submit: Callable[[], Modification],
+    ) -> None:
+        engine.gate.threads.refuse("shadow()")
+        self._engine, self._context, self._plans, self._gate = engine, engine.context, engine.plans, engine.gate
+        self._steps, self._rehearse, self._submit = steps, rehearse, submit
         self._name = f"{layout.SHADOW}/{os.urandom(6).hex()}"
-        self._storage = Storage(engine.journal.storage.path(self._name))
-        self._cache = os.path.join(engine.settings.cache, self._name)
+        self._storage = Storage(self._context.journal.storage.path(self._name))
+        self._cache = os.path.join(self._context.settings.cache, self._name)
         self._found: dict[str, Compared] = {}
         self.error = ""  # why it has ended by itself, if so
         self.epochs = 0  # that were compared
@@ -86,7 +93,7 @@ class Shadow:
     @property
     def is_active(self) -> bool:
         """Whether it still runs."""
-        return self._engine.follower is self
+        return self._engine.is_followed_by(self)
 
     @property
     def differences(self) -> dict[str, Compared]:
@@ -99,32 +106,31 @@ class Shadow:
         Raises if the job has been modified since the shadow began: what was compared is not what it would become.
         """
         self.discard()
-        if self._engine.resolved.plan.version != self._base:
+        if self._plans.running.plan.version != self._base:
             raise JobError(f"{self._overtaken()}; nothing was promoted")
         return self._submit()
 
     def discard(self) -> None:
         """End the shadow and delete what it has; does nothing if it has ended."""
-        self._engine.threads.refuse("discard()")
+        self._gate.threads.refuse("discard()")
         self.close()
 
     def close(self) -> None:
         """End the shadow with the job."""
-        with self._engine.lock:  # not in the middle of an epoch
+        with self._gate.between_epochs():
             self._end()
 
-    def follow(self, batch: DataFrame, intent: Intent, offsets: tuple[str, ...], *, final: bool) -> None:
+    def follow(self, batch: Batch, intent: Intent) -> None:
         """Run an epoch that the job has committed, and compare; whatever goes wrong ends the shadow, not the job."""
-        engine, twin = self._engine, self._twin
-        if engine.resolved.plan.version != self._base:
+        if self._plans.running.plan.version != self._base:
             self.error = self._overtaken()
             self._end()
             return
-        twin.feeds = engine.feeds
+        version = self._twin.plans.running.plan.version
         try:
-            with Limit(engine.settings.cut_deadline, "the shadow", engine.cancel):
-                twin.run(batch, msgspec.structs.replace(intent, version=twin.resolved.plan.version), offsets, final)
-                self._compare(batch.sparkSession, intent.epoch)
+            with Limit(self._context.settings.cut_deadline, "the shadow", self._context.cancel_epoch):
+                self._twin.run(batch, msgspec.structs.replace(intent, version=version))
+                self._compare(batch.rows.sparkSession, intent.epoch)
             self.epochs += 1
         except Exception as error:
             self.error = str(explained(error))
@@ -136,43 +142,32 @@ class Shadow:
 
     def _prepared(self) -> Engine:
         """Validate the changed plan, try it, and make the engine that will run it."""
-        engine = self._engine
-        with engine.lock:  # between two epochs
-            running = engine.resolved
+        context = self._context
+        with self._gate.between_epochs():
+            running = self._plans.running
             self._base = running.plan.version
             new = changes.versioned(changes.changed(running.plan, self._steps), running.plan.version + 1)
-            states = engine.states
-        resolved = validated(engine.spark, running, new, states)
+            states = self._engine.history.states
+        resolved = validated(context.spark, running, new, states)
         if new.tuning != running.plan.tuning or new.of(p.Source) != running.plan.of(p.Source):
             raise PlanError("a shadow sees the epochs of the job: it cannot tune them, nor add or remove a source")
-        Rehearsal(engine)(resolved)
-        return Engine(
-            spark=engine.spark,
-            journal=Journal(self._storage),
-            job=engine.job,
-            query_name=engine.query_name,
-            groups=engine.groups,
-            resolved=self._witnessed(resolved),
-            cores=engine.assignment.seating.cores,
-            settings=replace(engine.settings, cache=self._cache),
-            clock=engine.clock,
-            listener=ignore,
-        )
+        self._rehearse(resolved)
+        settings = replace(context.settings, cache=self._cache)
+        own = replace(context, journal=Journal(self._storage), settings=settings, listener=ignore, guard=lambda: None)
+        return Engine(own, self._witnessed(resolved), self._engine.assignment.seating.cores)
 
     def _overtaken(self) -> str:
         return (
             f"the job was modified since the shadow began (plan version {self._base} became "
-            f"{self._engine.resolved.plan.version}), so the shadow shows another job; begin a new one with job.shadow"
+            f"{self._plans.running.plan.version}), so the shadow shows another job; begin a new one with job.shadow"
         )
 
     def _begin(self) -> None:
         """Take the state of the job between two epochs, and see every epoch from there on."""
-        with self._engine.lock:
-            if self._engine.resolved.plan.version != self._base:
+        with self._gate.between_epochs():
+            if self._plans.running.plan.version != self._base:
                 raise JobError(self._overtaken())
-            if self._engine.follower is not None:
-                raise JobError("the job has a shadow already; promote or discard that one first")
-            self._engine.follower = self
+            self._engine.follow(self)
             try:
                 self._fork()
                 self._twin.take_up()
@@ -191,21 +186,20 @@ class Shadow:
 
     def _fork(self) -> None:
         """Begin with the state of the job; what its last epoch staged for sinks is none of the shadow's business."""
-        engine, last = self._engine, self._engine.last
-        if last is not None:
+        history = self._engine.history
+        if history.last is not None:
             for directory in (layout.COMMITS, layout.STATE):
-                engine.journal.storage.link(directory, self._storage)
-            Journal(self._storage).write_commit(msgspec.structs.replace(last, sinks=()))
-            Journal(self._storage).write_forgotten(engine.forgotten)
+                self._context.journal.storage.link(directory, self._storage)
+            Journal(self._storage).write_commit(msgspec.structs.replace(history.last, sinks=()))
+            Journal(self._storage).write_forgotten(history.forgotten)
 
     def _end(self) -> None:
-        if self._engine.follower is self:
-            self._engine.follower = None
+        if self._engine.unfollow(self):
             self._storage.delete("")
             shutil.rmtree(self._cache, ignore_errors=True)
 
     def _compare(self, spark: SparkSession, epoch: int) -> None:
-        real, shadow = _schemas(self._engine.resolved), _schemas(self._twin.resolved)
+        real, shadow = _schemas(self._plans.running), _schemas(self._twin.plans.running)
         for sink in {**real, **shadow}:
             ours = self._rows(spark, _REAL, sink, epoch, real.get(sink))
             theirs = self._rows(spark, _SHADOW, sink, epoch, shadow.get(sink))

@@ -54,5 +54,5 @@ def described(move: MoveStatus) -> str:
         if move.seconds_to_go is not None:
             told += f", about {move.seconds_to_go:.0f} s"
     if move.differing:
-        told += f", {move.differing} that the new place makes something else of"
+        told += f", {move.differing} differ on the new executor"
     return told

@@ -17,8 +17,6 @@ from midstream.plan.compatibility import (
     inheriting,
 )
 
-MOST = 230  # numbers of fields and records, over all forms that the state of an operator has had
-
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -61,19 +59,11 @@ def _setup(plan: p.Plan) -> object:
 
 def _placed(new: p.Plan, running: Resolved, states: dict[str, OperatorState]) -> p.Plan:
     """Place a migrated form of state where no form before it has been."""
-    operators = []
-    for operator in new.operators:
-        if isinstance(operator, p.Process) and operator.migration is not None and operator.base == 0:
-            known = [running.keyed[operator.id].top] if operator.id in running.keyed else []
-            base = max([1, *known, *([states[operator.id].top] if operator.id in states else [])])
-            if base + len(operator.state) > MOST:
-                raise PlanError(
-                    f"the state of operator {operator.id!r} has been migrated too often; write a savepoint, and start "
-                    "from it with a new checkpoint"
-                )
-            operator = msgspec.structs.replace(operator, base=base)
-        operators.append(operator)
-    return msgspec.structs.replace(new, operators=tuple(operators))
+    tops = {id: keyed.top for id, keyed in running.keyed.items()}
+    for id, state in states.items():
+        tops[id] = max(tops.get(id, 0), state.top)
+    operators = tuple(operator.placed(max(tops.get(operator.id, 0), 1)) for operator in new.operators)
+    return msgspec.structs.replace(new, operators=operators)
 
 
 def _with_schemas(error: ResolutionError, running: Resolved) -> str:

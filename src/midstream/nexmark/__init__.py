@@ -1,1 +1,1 @@
-"""Nexmark: the events of an auction site, made from a counter, and nine queries over them with their true results."""
+"""Nexmark: the events of an auction site, generated from a counter, and nine queries over them with true results."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -25,7 +25,7 @@ from midstream.nexmark.generator import Config
 from midstream.nexmark.oracle import expected
 from midstream.nexmark.plain import PLAIN, Tables
 from midstream.nexmark.queries import QUERIES
-from midstream.nexmark.running import Run
+from midstream.nexmark.running import QueryRun
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -43,13 +43,15 @@ COLUMNS = {
     "bid": ("auction", "bidder", "price", "ts"),
 }  # what the queries read
 
-# Events in an epoch: a second's work for us on two cores, or near it, as a job has under full load that is triggered
-# every second. (`q2` would have fifty million.)
+# Events in an epoch: about a second's work for us on two cores, as in a job under full load that is triggered every
+# second. (`q2` would have fifty million.)
 PER_EPOCH = {
     "q0": 1_000_000, "q1": 1_000_000, "q2": 5_000_000, "q3": 6_000_000, "q4": 150_000, "q5": 500_000, "q6": 150_000,
     "q7": 500_000, "q8": 3_000_000,
 }  # fmt: skip
 _EPOCHS = 9
+
+Data = tuple[int, tuple[str, ...]]  # how many events, and which tables of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +64,18 @@ class Load:
 
     @classmethod
     def of(cls, query: str, events: int, per_epoch: int) -> Load:
-        """Those of a query, where 0 leaves the number to us."""
+        """The events of a query; 0 means a default number."""
         per_epoch = per_epoch or PER_EPOCH[query]
         return cls(events or _EPOCHS * per_epoch, per_epoch, READS.get(query, ("bid",)))
 
+    @property
+    def data(self) -> Data:
+        """What is generated for it."""
+        return self.events, self.tables
+
 
 @dataclass(slots=True)
-class Measured:
+class QueryRates:
     """The rates of one query, a round each."""
 
     query: str
@@ -83,10 +90,22 @@ class Measured:
     def ratio(self) -> float | None:
         """The median of the rounds; `None` where there is nothing to compare with.
 
-        >>> Measured("q0", {"midstream": [1.0, 4.0], "plain": [2.0, 2.0]}).ratio
+        >>> QueryRates("q0", {"midstream": [1.0, 4.0], "plain": [2.0, 2.0]}).ratio
         1.25
         """
         return median(self.ratios) if self.ratios else None
+
+    def result(self, load: Load) -> dict[str, Any]:
+        """Return what is recorded of it."""
+        return {
+            "query": self.query,
+            "events": load.events,
+            "rows_per_epoch": load.per_epoch,
+            **{name: round(median(rates)) for name, rates in self.rates.items()},
+            "rates": {name: [round(rate) for rate in rates] for name, rates in self.rates.items()},
+            "ratios": [round(ratio, 2) for ratio in self.ratios],
+            "ratio": None if self.ratio is None else round(self.ratio, 2),
+        }
 
 
 def run(
@@ -97,17 +116,16 @@ def run(
     json: str | os.PathLike[str] | None = None,
     echo: Callable[[str], object] = print,
 ) -> dict[str, Any]:
-    """Measure queries, print a table, give the record.
+    """Measure queries, print a table, return the record.
 
     Promised: every result of every round is compared with DuckDB's, and no figure is printed unless all agree; the
     order rotates from round to round. Not promised: figures of a machine that does something else meanwhile.
-
-    Spark's windows that are still open when the events end are not expected of it: it has no end of input.
+    Windows of Spark that are still open when the events end are not expected: Spark has no end of input.
 
     Args:
         queries: which.
         events: how many; 0: nine epochs of them.
-        rows_per_epoch: events in an epoch; 0: as many as are a second's work, or near it.
+        rows_per_epoch: events in an epoch; 0: about a second's work.
         rounds: how often each is run, the median counts; with an even number each comes first as often as the other.
         json: file for the record.
         echo: takes the text to print.
@@ -115,19 +133,12 @@ def run(
     at_least_one(rounds=rounds)
     unknown = [query for query in queries if query not in QUERIES]
     if unknown:
-        raise PlanError(f"{unknown[0]!r} is no query of Nexmark; they are {', '.join(QUERIES)}")
+        raise PlanError(f"{unknown[0]!r} is not a query of Nexmark; they are {', '.join(QUERIES)}")
     config = Config(events_per_second=10_000)
-    found = [Measured(query) for query in queries]
+    found = [QueryRates(query) for query in queries]
     loads = {query: Load.of(query, events, rows_per_epoch) for query in queries}
     with workbench() as bench:
-        data = dict[tuple[int, tuple[str, ...]], Path]()
-        for load in loads.values():
-            key = load.events, load.tables
-            if key not in data:
-                data[key] = Path(bench.directory, f"data-{len(data)}")
-                echo(f"generating {load.events:,} events, of which {' and '.join(load.tables)} are read")
-                columns = {table: COLUMNS[table] for table in load.tables}
-                generator.generate(bench.spark, data[key], load.events, config, columns=columns)
+        data = _generated(bench, loads.values(), config, echo)
         bench.spark.conf.set("spark.sql.shuffle.partitions", str(bench.cores))
         for number in range(rounds):
             for one in found[number % len(found) :] + found[: number % len(found)]:
@@ -135,25 +146,11 @@ def run(
                 for name in names if number % 2 == 0 else names[::-1]:
                     echo(f"round {number + 1} of {rounds}: {one.query}, {name}")
                     measure, load = _ours if name == OURS else _plainly, loads[one.query]
-                    rate = measure(
-                        bench, one.query, load.events, load.per_epoch, config, data[load.events, load.tables]
-                    )
+                    rate = measure(bench, one.query, load.events, load.per_epoch, config, data[load.data])
                     one.rates.setdefault(name, []).append(rate)
         about = machine.describe(bench.spark)
     record = {
-        "checked": True, "rounds": rounds,
-        "results": [
-            {
-                "query": one.query,
-                "events": loads[one.query].events,
-                "rows_per_epoch": loads[one.query].per_epoch,
-                **{name: round(median(rates)) for name, rates in one.rates.items()},
-                "rates": {name: [round(rate) for rate in rates] for name, rates in one.rates.items()},
-                "ratios": [round(ratio, 2) for ratio in one.ratios],
-                "ratio": None if one.ratio is None else round(one.ratio, 2),
-            }
-            for one in found
-        ],
+        "checked": True, "rounds": rounds, "results": [one.result(loads[one.query]) for one in found],
         "machine": about, "timed_region": TIMED_REGION,
     }  # fmt: skip
     echo(rendered(_table(record), "All results agree with DuckDB's.", f"Timed: {TIMED_REGION}."))
@@ -162,9 +159,23 @@ def run(
     return record
 
 
+def _generated(
+    bench: Workbench, loads: Iterable[Load], config: Config, echo: Callable[[str], object]
+) -> dict[Data, Path]:
+    """Write the events that queries read, to compare with; those that several read once."""
+    data = dict[Data, Path]()
+    for load in loads:
+        if load.data not in data:
+            data[load.data] = Path(bench.directory, f"data-{len(data)}")
+            echo(f"generating {load.events:,} events, of which {' and '.join(load.tables)} are read")
+            columns = {table: COLUMNS[table] for table in load.tables}
+            generator.generate(bench.spark, data[load.data], load.events, config, columns=columns)
+    return data
+
+
 def _ours(bench: Workbench, query: str, events: int, per_epoch: int, config: Config, data: Path) -> float:
     with bench.scratch(query) as place:
-        run = Run(query, events, config, Path(place, "out"), Path(place, "job"), per_epoch)
+        run = QueryRun(query, events, config, Path(place, "out"), Path(place, "job"), per_epoch)
         job = run.start(bench.spark, options={"cache": os.path.join(place, "cache")})
         assert job.query is not None
         while job.is_active:
@@ -196,7 +207,7 @@ def _plainly(bench: Workbench, query: str, events: int, per_epoch: int, config: 
 
 
 def _closed(query: str, wanted: pa.Table, events: int, config: Config) -> pa.Table:
-    """Of the windows that there are, those that end before the last event."""
+    """The windows that end before the last event."""
     if query not in ("q5", "q7"):
         return wanted
     last = config.start + (events - 1) * 1_000_000 // config.events_per_second

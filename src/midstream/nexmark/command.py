@@ -12,20 +12,21 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.dataset
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.status import Status
 
 import midstream as ms
 from midstream.errors import MidstreamError, PlanError
 from midstream.events import Event
 from midstream.events import Progress as Epoch
 from midstream.nexmark import generator
-from midstream.nexmark.running import ABOUT, Run
+from midstream.nexmark.running import ABOUT, QueryRun
 from midstream.spark.session import local_session, quiet_session
 
 if TYPE_CHECKING:
@@ -61,64 +62,80 @@ def generate(events: int, seed: int, out: Path, out_of_order: int, events_per_se
     print(f"{events} events in {named}: {counts}; {size / 1e6:.1f} MB")
 
 
-def run(run: Run, modify: Path | None) -> None:
-    """Run a query to the end of its events, with a line of progress; goes on where an earlier run was."""
+def run(run: QueryRun, modify: Path | None) -> None:
+    """Run a query to the end of its events, with a line of progress; continue where an earlier run stopped."""
     changes = _changes(modify)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends like Ctrl-C: after the epoch at hand
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends like Ctrl-C: after the current epoch
     with quiet_session(_NAME) as spark:
         _run(spark, run, changes)
 
 
-def _run(spark: SparkSession, run: Run, changes: Callable[[int], Sequence[Any]]) -> None:
+def _run(spark: SparkSession, run: QueryRun, changes: Callable[[int], Sequence[Any]]) -> None:
     console = Console(stderr=True, highlight=False)
     with console.status("starting") as line:
-        jobs, is_known = list[ms.Job](), threading.Event()
-        epochs: list[Epoch] = []
-
-        def listen(event: Event) -> None:
-            if isinstance(event, Epoch):
-                epochs.append(event)
-                told = f"epoch {event.epoch} of {run.epochs}"
-                line.update(told)
-                if not console.is_terminal and event.epoch * 10 // run.epochs != (event.epoch - 1) * 10 // run.epochs:
-                    console.print(told)
-                is_known.wait()
-                if jobs and (steps := changes(event.epoch)):
-                    is_next = all(earlier.phase.is_final for earlier in jobs[0].modifications)
-                    modification = jobs[0].modify(*steps)
-                    if is_next:  # else it waits for the next epochs itself
-                        modification.reached(ms.Phase.ARMED)
-
-        def start() -> None:
-            try:
-                jobs.append(run.start(spark, listen))
-            finally:
-                is_known.set()
-
+        watched = _Watched(run, changes, console, line)
         try:
             with ThreadPoolExecutor(1) as starter:  # Ctrl-C then interrupts no call to Java
-                starting = starter.submit(start)
+                starting = starter.submit(watched.start, spark)
                 while not wait([starting], timeout=0.2).done:
                     pass
                 starting.result()
-            (job,) = jobs
+            (job,) = watched.jobs
             job.await_termination()
         except KeyboardInterrupt:
-            line.update("stopping after the epoch at hand")
-            for job in jobs:
+            line.update("stopping after the current epoch")
+            for job in watched.jobs:
                 job.stop()
+            epochs = watched.epochs
             done = f"after epoch {epochs[-1].epoch} of {run.epochs}" if epochs else "before its first epoch"
-            console.print(f"stopped {done}; the same command goes on from there")
+            console.print(f"stopped {done}; run the same command again to continue")
             raise
         for modification in job.modifications:
             print(f"{modification.phase.value}: {modification}")
-    for told in state_over_time(epochs):
+    for told in state_over_time(watched.epochs):
         print(told)
     print(f"{run.query}: {run.events} events, {run.results().num_rows} rows of results in {run.out}")
 
 
+@dataclass(frozen=True, slots=True)
+class _Watched:
+    """A job that is watched: it shows the progress of each epoch, and is changed after some."""
+
+    run: QueryRun
+    changes: Callable[[int], Sequence[Any]]
+    console: Console
+    line: Status
+    epochs: list[Epoch] = field(default_factory=list)
+    jobs: list[ms.Job] = field(default_factory=list)  # one, once it is started
+    _is_known: threading.Event = field(default_factory=threading.Event)
+
+    def start(self, spark: SparkSession) -> None:
+        """Start the job; its first epoch may be over before it is known here."""
+        try:
+            self.jobs.append(self.run.start(spark, self._listen))
+        finally:
+            self._is_known.set()
+
+    def _listen(self, event: Event) -> None:
+        if isinstance(event, Epoch):
+            self.epochs.append(event)
+            self._show(event.epoch)
+            self._is_known.wait()
+            if self.jobs and (steps := self.changes(event.epoch)):
+                is_next = all(earlier.phase.is_final for earlier in self.jobs[0].modifications)
+                modification = self.jobs[0].modify(*steps)
+                if is_next:  # else it waits for the next epochs itself
+                    modification.reached(ms.Phase.ARMED)
+
+    def _show(self, epoch: int) -> None:
+        told = f"epoch {epoch} of {self.run.epochs}"
+        self.line.update(told)
+        if not self.console.is_terminal and epoch * 10 // self.run.epochs != (epoch - 1) * 10 // self.run.epochs:
+            self.console.print(told)
+
+
 def state_over_time(epochs: Sequence[Epoch], lines: int = 10) -> list[str]:
-    """Say how much state there was, in so many of the epochs; nothing of a query that keeps none."""
+    """Print how much state there was after some of the epochs; nothing for a query that keeps none."""
     if not any(event.entries for event in epochs):
         return []
     chosen = epochs[:: -(-len(epochs) // lines)]
@@ -133,7 +150,7 @@ def check(query: str, events: int, config: generator.Config, out: Path | None, r
     """Compare results with the oracle's over the same events; say how many rows, and what differs."""
     with tempfile.TemporaryDirectory(prefix="midstream-nexmark-") as place:
         data = Path(place, "data")
-        one = Run(query, events, config, out or Path(place, "out"), Path(place, "job"), rows_per_epoch, slots)
+        one = QueryRun(query, events, config, out or Path(place, "out"), Path(place, "job"), rows_per_epoch, slots)
         if out is not None and not out.is_dir():
             raise PlanError(f"{out} does not exist; write it with midstream nexmark run {query} --out {out}")
         with quiet_session(_NAME) as spark:
@@ -146,13 +163,15 @@ def check(query: str, events: int, config: generator.Config, out: Path | None, r
 
 
 def _changes(path: Path | None) -> Callable[[int], Sequence[Any]]:
-    """The function `changes(epoch)` of a file: what to modify after an epoch, an empty list for nothing."""
+    """The function `changes(epoch)` of a file: the changes after an epoch, an empty list for none."""
     if path is None:
         return lambda epoch: ()
     names = runpy.run_path(os.fspath(path))
     found = names.get("changes")
     if not callable(found):
-        raise PlanError(f"{path} must have a function changes(epoch) that gives a list of ms.replace(...) and others")
+        raise PlanError(
+            f"{path} must have a function changes(epoch) that returns a list of changes, such as ms.replace(...)"
+        )
     return found  # type: ignore[no-any-return]
 
 
@@ -165,13 +184,13 @@ def _check_place(out: Path) -> None:
     foreign = entries - {ABOUT, *generator.TABLES} if ABOUT in entries else entries
     if foreign:
         raise PlanError(
-            f"{out} holds {min(foreign)}, which was not made by this command: it is left as it is; name another one"
+            f"{out} holds {min(foreign)}, which this command did not make: it is left as it is; name another directory"
         )
 
 
 @contextmanager
 def _written_beside(out: Path) -> Iterator[Path]:
-    """Return a new directory that takes the place of `out` in the end, or is removed if something goes wrong."""
+    """Return a new directory that replaces `out` in the end, or is removed if something goes wrong."""
     out.parent.mkdir(parents=True, exist_ok=True)
     beside, old = (out.parent / f".{out.name}.{os.getpid()}.{what}" for what in ("partial", "old"))
     shutil.rmtree(beside, ignore_errors=True)  # left by a process that was killed
@@ -203,7 +222,7 @@ def _write(directory: Path, events: int, config: generator.Config, console: Cons
             spark.sparkContext.setLogLevel("OFF")  # tasks that are stopped complain
             raise
         finally:
-            spark.stop()  # before the files are removed that its tasks write
+            spark.stop()  # before the files that its tasks write are removed
 
 
 class _Bar(Progress):

@@ -18,7 +18,7 @@ SAMPLES = 5
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """How a result differs from what was expected, with a few of the rows in which it does."""
+    """How a result differs from what was expected, with a few of the rows that differ."""
 
     rows: int  # found
     missing: int
@@ -75,7 +75,7 @@ def _like(found: pa.Table, expected: pa.Table) -> pa.Table:
 
 
 def _differing(found: pa.Table, expected: pa.Table) -> pa.Table:
-    """Return the rows that are not in both tables equally often; `surplus` is how often more they were found."""
+    """Return the rows that are not in both tables equally often; `surplus` is how much more often they were found."""
     sides = [
         table.append_column("surplus", pa.repeat(pa.scalar(side, pa.int64()), table.num_rows))
         for table, side in ((found, 1), (expected, -1))
@@ -105,7 +105,7 @@ def _are_close(ones: pa.ChunkedArray, others: pa.ChunkedArray) -> bool:
 
 
 def _left_over(differing: pa.Table, doubles: list[str]) -> Iterator[tuple[dict[str, Any], int]]:
-    """Pair found and expected rows that are near in all doubles; give the others, with 1 if found and -1 if not."""
+    """Pair found and expected rows that are near in all doubles; return the others, with 1 if found and -1 if not."""
     groups: dict[tuple[Any, ...], tuple[list[Any], list[Any]]] = {}  # {other columns: (found, expected) rows}
     for row in differing.sort_by([(name, "ascending") for name in differing.column_names]).to_pylist():
         surplus = row.pop("surplus")

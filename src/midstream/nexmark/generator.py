@@ -1,7 +1,7 @@
 """The events of an auction site: persons, auctions and bids, each a function of the seed and its number.
 
 Every fifty events are one person, three auctions and forty-six bids, in this order. All values are made in the JVM
-from `xxhash64(seed, event, a salt per field)`, so any slice of the events can be made anywhere, and comes out the same.
+from `xxhash64(seed, event, a salt per field)`, so any slice of the events can be generated anywhere, always the same.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CATEGORIES = (10, 11, 12, 13, 14)
 HOT_EVERY = 100  # the hot auction, seller and bidder are those whose number is a multiple of this, or follows one
 OPEN_AUCTIONS, AUCTIONS_TO_COME = 100, 10  # what a bid that is not hot may be for
 ACTIVE_PERSONS, PERSONS_TO_COME = 1000, 10  # who may sell and bid besides the hot ones
-STEP = 953  # how far apart in a group two events are that follow each other in the stream
+STEP = 953  # distance within a group of two events that follow each other in the stream
 
 STATES = ("AZ", "CA", "ID", "OR", "WA", "WY")
 CITIES = (
@@ -78,7 +78,7 @@ class Config:
             )
 
     def event_at(self, position: int) -> int:
-        """Say which event stands at a position of the stream."""
+        """Return the event at a position of the stream."""
         within = position % self.out_of_order
         return position - within + within * STEP % self.out_of_order
 
@@ -109,7 +109,7 @@ def auctions(ids: DataFrame, config: Config) -> DataFrame:
     Their columns are `id, item, description, initial_bid, reserve, ts, expires, seller, category, extra`. Works on
     batches and streams. Ids count up from 1000. An auction lasts 1 ms and up to twice the time in which 100 more begin.
 
-    Not promised: that the seller has joined before, or ever does in a stream that ends: up to ten are to come.
+    Not promised: that the seller has joined before, or ever does in a stream that ends: up to ten are still to join.
     """
     value = _Values(config.seed)
     longest = max(1, 2 * (OPEN_AUCTIONS * ROUND // AUCTIONS) * 1_000_000 // config.events_per_second)
@@ -195,7 +195,7 @@ def generate(
     is an error of Spark's, and is left as it is.
     """
     if events < 0:
-        raise PlanError(f"{events} events cannot be made: the number must be 0 or more")
+        raise PlanError(f"{events} events cannot be generated: the number must be 0 or more")
     session = spark.newSession()  # settings of its own
     session.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
     parts = max(session.sparkContext.defaultParallelism, events // 250_000)
@@ -210,7 +210,7 @@ def generate(
 
 @dataclass(frozen=True, slots=True)
 class _Values:
-    """SQL of values drawn for the column `event`: the same name gives the same value, another name another one."""
+    """SQL of values drawn for the column `event`: each name has a value of its own, always the same."""
 
     seed: int
 
@@ -242,7 +242,7 @@ class _Values:
 
 
 def _events(ids: DataFrame, config: Config, of_kind: str) -> DataFrame:
-    """Return what all kinds of events are made from; `last_person` and `last_auction` count from 0."""
+    """Return the columns that all kinds of events are generated from; `last_person`, `last_auction` count from 0."""
     group = f"{config.out_of_order}L"
     event = "id" if config.out_of_order == 1 else f"id - id % {group} + id % {group} * {STEP}L % {group}"
     return (
@@ -267,8 +267,8 @@ def _active_person(value: _Values, name: str) -> str:
 
 
 def _padded(rows: DataFrame, value: _Values, mean: int, numbers: int, texts: tuple[str, ...]) -> DataFrame:
-    """Add `extra`: what lacks to the mean size, a fifth more or less; `event` is dropped."""
+    """Add `extra`: what is missing to the mean size, a fifth more or less; `event` is dropped."""
     lacking = f"greatest(0, {mean - 8 * numbers} - {' - '.join(f'length({text})' for text in texts)})"
     length = f"cast({lacking} * (800L + {value.below('length', 401)}) div 1000L as int)"
-    filling = f"repeat({value.digits('extra')}, {mean // 13 + 1})"  # 6/5 of the mean at the most, in words of sixteen
+    filling = f"repeat({value.digits('extra')}, {mean // 13 + 1})"  # at most 6/5 of the mean, in words of sixteen
     return rows.selectExpr("*", f"left({filling}, {length}) as extra").drop("event")

@@ -1,6 +1,6 @@
 """The true results of the nine queries, computed by DuckDB from the generated files.
 
-Nothing here is shared with the operators that are judged: each query is one statement of SQL over whole tables. Times
+Nothing here is shared with the operators that are tested: each query is one statement of SQL over whole tables. Times
 are whole microseconds since 1970 in all of them.
 """
 
@@ -36,7 +36,7 @@ _WINNER = """
 
 @dataclass(frozen=True, slots=True)
 class _Query:
-    """SQL over `person`, `auction` and `bid`, with $size and $slide in microseconds; and the columns it gives."""
+    """SQL over `person`, `auction` and `bid`, with $size and $slide in microseconds; and the columns of its result."""
 
     sql: str
     columns: tuple[tuple[str, pa.DataType], ...]
@@ -104,7 +104,7 @@ QUERIES = tuple(_QUERIES)
 
 
 def expected(query: str, data: str | os.PathLike[str], size_seconds: float = 10, slide_seconds: float = 2) -> pa.Table:
-    """Compute what a query must give in the end, over the folders `person`, `auction` and `bid` in `data`.
+    """Compute the final result that a query must have, over the folders `person`, `auction` and `bid` in `data`.
 
     Queries 4 and 6, which update, have one row per key: its final value. Query 5 has windows of the given size and
     slide, 7 and 8 of the size only; all start at multiples of the slide, or else of the size, since 1970.
@@ -112,7 +112,7 @@ def expected(query: str, data: str | os.PathLike[str], size_seconds: float = 10,
     Not promised: an order of rows.
     """
     if query not in _QUERIES:
-        raise PlanError(f"{query!r} is no query of Nexmark; they are {', '.join(QUERIES)}")
+        raise PlanError(f"{query!r} is not a query of Nexmark; they are {', '.join(QUERIES)}")
     windows = {"size": _microseconds("size", size_seconds), "slide": _microseconds("slide", slide_seconds)}
     asked = _QUERIES[query]
     sql = asked.sql

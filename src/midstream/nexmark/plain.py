@@ -1,7 +1,7 @@
 """The same queries as a user of Spark would write them, in Structured Streaming alone: what ours are measured against.
 
 Queries 4 and 6 are not here: Spark's streaming cannot close an auction at a time of its own without custom state.
-Windows of 5, 7 and 8 come out once the watermark has passed them; what is still open when the events end stays open.
+Windows of 5, 7 and 8 are emitted once the watermark has passed them; those still open when the events end stay open.
 """
 
 from __future__ import annotations

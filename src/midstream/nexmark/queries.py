@@ -1,6 +1,6 @@
-"""The queries of Nexmark, with nothing but what `import midstream as ms` gives.
+"""The queries of Nexmark, written with the names of `import midstream as ms` only.
 
-Each takes the streams it needs and gives the stream of its results; `docs/nexmark.md` says what they compute.
+Each takes the streams it needs and returns the stream of its results; `docs/nexmark.md` says what they compute.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Events:
     slots: int = 0
 
     def persons(self, *columns: str) -> ms.Stream:
-        """Who joined; give only the columns that are needed, what is not read is not made."""
+        """Who joined; name only the columns that are needed: others are not generated."""
         return self._stream("person", columns)
 
     def auctions(self, *columns: str) -> ms.Stream:
@@ -127,7 +127,7 @@ QUERIES: dict[str, Callable[[Events], ms.Stream]] = {
 
 
 def winners(events: Events) -> ms.Stream:
-    """Closed auctions with the best bid in their time; those without one do not come out."""
+    """Closed auctions with the best bid in their time; those without one are not emitted."""
     auctions = events.auctions("id", "expires", "seller", "category").transform(
         "offers",
         lambda df: df.selectExpr("id as auction", "ts", "expires", "seller", "category", "null::long as price"),
@@ -149,7 +149,7 @@ def winners(events: Events) -> ms.Stream:
 
 
 class Winner(ms.KeyedFunction):
-    """Finds the best bid of an auction, and gives it out when the watermark has passed the end of the auction."""
+    """Finds the best bid of an auction, and emits it when the watermark has passed the end of the auction."""
 
     begins = ms.value("timestamp")
     expires = ms.value("timestamp")
@@ -168,7 +168,7 @@ class Winner(ms.KeyedFunction):
         if self.expires is None:
             for at, price in bids:
                 self.early[at] = max(price, self.early.get(at, price))
-                ctx.set_event_timer(at + timedelta(microseconds=1))  # then its auction would have come
+                ctx.set_event_timer(at + timedelta(microseconds=1))  # its auction would have come by then
             return
         bids += self.early.items()
         self.early.clear()
@@ -177,7 +177,7 @@ class Winner(ms.KeyedFunction):
             self.best = max(valid) if self.best is None else max(self.best, *valid)
 
     def on_timer(self, key: int, timer: ms.Timer, ctx: ms.Context) -> Iterable[tuple[Any, ...]]:
-        """Close the auction, or forget a bid that no auction came for in time."""
+        """Close the auction, or forget a bid whose auction did not come in time."""
         if self.expires is None:
             self.early.pop(timer.at - timedelta(microseconds=1), None)
         elif timer.at > self.expires:
@@ -187,7 +187,7 @@ class Winner(ms.KeyedFunction):
 
 
 class LastTen(ms.KeyedFunction):
-    """The mean of the last ten prices, whenever one comes."""
+    """The mean of the last ten prices, whenever a new one comes."""
 
     prices = ms.value("array<long>")
 

@@ -29,8 +29,8 @@ UPDATING = {"q4": "category", "q6": "seller"}  # whose last row per key counts
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """Which events, how they are cut into epochs, and where everything lies."""
+class QueryRun:
+    """Which events, how they are cut into epochs, and where everything is stored."""
 
     query: str
     events: int
@@ -44,11 +44,11 @@ class Run:
 
     def __post_init__(self) -> None:
         if self.query not in QUERIES:
-            raise PlanError(f"{self.query!r} is no query of Nexmark; they are {', '.join(QUERIES)}")
+            raise PlanError(f"{self.query!r} is not a query of Nexmark; they are {', '.join(QUERIES)}")
 
     @property
     def delay(self) -> float:
-        """By how many seconds events may be out of order."""
+        """The seconds by which events may be out of order."""
         return (self.config.out_of_order - 1) / self.config.events_per_second
 
     @property
@@ -72,7 +72,7 @@ class Run:
     def start(
         self, spark: SparkSession, listener: Callable[[Event], None] = ignore, options: Mapping[str, Any] | None = None
     ) -> ms.Job:
-        """Start it, or go on where it was, with the plan that it had then: it may have been modified."""
+        """Start it, or continue where it was, with the plan that it had then: it may have been modified."""
         self._claim()
         return self.flow(spark).start(
             self.checkpoint / "job",
@@ -83,7 +83,7 @@ class Run:
         )
 
     def _claim(self) -> None:
-        """Write down what is run with this checkpoint; refuse one with which something else was."""
+        """Note what runs with this checkpoint; refuse one of another run."""
         mine = asdict(self) | {"out": os.path.abspath(self.out)}
         mine |= mine.pop("config")
         del mine["checkpoint"]

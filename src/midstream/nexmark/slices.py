@@ -12,7 +12,7 @@ from pathlib import Path
 
 from midstream.errors import PlanError
 
-ABOUT = "_slices.json"  # Spark does not read files whose names begin so
+ABOUT = "_slices.json"  # Spark does not read files whose names begin with `_`
 CHUNK = 4096  # positions that a task holds in memory at once
 
 
@@ -42,7 +42,9 @@ def write_slices(directory: str | os.PathLike[str], events: int, rows: int, task
     The directory appears whole or not at all. One with other slices, or with anything else in it, is refused.
     """
     if events < 1 or rows < 0:
-        raise PlanError(f"{events} events in epochs of {rows} cannot be had: the numbers must be 1 and 0 or more")
+        raise PlanError(
+            f"{events} events in epochs of {rows} are impossible: events must be 1 or more, and rows 0 or more"
+        )
     rows = min(rows or events, events)
     wanted = Slices(events, rows, max(1, min(tasks, rows // CHUNK)))
     path = Path(os.path.abspath(directory))
@@ -77,11 +79,11 @@ def _write(path: Path, slices: Slices) -> None:
 
 
 def _found(path: Path, wanted: Slices) -> Slices:
-    """Read what slices a directory holds, and refuse it unless they are those that are wanted."""
+    """Read which slices a directory holds, and refuse it unless they are the wanted ones."""
     try:
         found = Slices(**json.loads((path / ABOUT).read_text()))
     except (OSError, ValueError, TypeError):
-        raise PlanError(f"{path} is no directory of slices; name an empty one, or one that does not exist") from None
+        raise PlanError(f"{path} is not a directory of slices; name an empty one, or one that does not exist") from None
     if (found.events, found.rows) != (wanted.events, wanted.rows):
         raise PlanError(
             f"{path} has {found.events} events in epochs of {found.rows}, not {wanted.events} in epochs of "
@@ -89,5 +91,5 @@ def _found(path: Path, wanted: Slices) -> Slices:
         )
     missing = set(_names(found)) - {entry.name for entry in path.iterdir()}
     if missing:
-        raise PlanError(f"{path} has lost {len(missing)} files, {min(missing)} first; delete it, and start anew")
+        raise PlanError(f"{path} has lost {len(missing)} files, {min(missing)} first; delete it, and start again")
     return found

@@ -1,7 +1,7 @@
-"""Rows that a function fails on, put aside: how they leave the task beside what it gives out, and what is shown.
+"""Rows that a function fails on, put aside: how they leave the task beside its output, and what is shown.
 
-A task gives both in one: its own columns and one more, `_failed`, which is null in what it gives out. The operator and
-its `.errors` are then the two halves of that, and neither can be there without the other.
+A task emits both in one: its own columns and one more, `_failed`, which is null in its output. The operator and its
+`.errors` are then the two halves of that, and neither can be there without the other.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _AS_JSON = {
 
 
 def beside_failed(output: StructType, input: StructType) -> StructType:
-    """The columns of what comes out of an operator and of what it fails on together: those of the other are null."""
+    """The columns of an operator's output and of what it fails on together: those of the other are null."""
     row = StructType([StructField(field.name, field.dataType) for field in input])
     failed = StructType(
         [
@@ -47,7 +47,7 @@ def beside_failed(output: StructType, input: StructType) -> StructType:
 
 
 def without_failed(both: DataFrame, names: Iterable[str]) -> DataFrame:
-    """What an operator gives out."""
+    """What an operator emits."""
     return both.where(f"{FAILED} is null").selectExpr(*map(quote, names))
 
 
@@ -76,18 +76,18 @@ class DeadLetters:
 
     @property
     def output(self) -> pa.Schema:
-        """The columns of what the task gives out."""
+        """The columns of the task's output."""
         return self._schema.remove(len(self._schema) - 1)
 
     def __len__(self) -> int:
         return sum(map(len, self._found))
 
     def add(self, error: Exception, rows: pa.RecordBatch) -> None:
-        """Take the rows of a call; columns that are not of the input are left out."""
+        """Put the rows of a call aside; columns that are not of the input are left out."""
         self._add(error, rows.num_rows, {name: rows.column(name) for name in rows.schema.names}, None)
 
     def add_timer(self, error: Exception, key: Any, at: int) -> None:
-        """Take a timer of a key, with its time in microseconds."""
+        """Put a timer of a key aside, with its time in microseconds."""
         values = (key,) if len(self._keys) == 1 else key
         row = self._type.field("row").type
         columns = {
@@ -96,11 +96,11 @@ class DeadLetters:
         self._add(error, 1, columns, at)
 
     def beside(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Rows that come out, beside none that failed."""
+        """Rows of the output, beside none that failed."""
         return pa.record_batch([*batch.columns, pa.nulls(batch.num_rows, self._type)], schema=self._schema)
 
     def taken(self) -> list[pa.RecordBatch]:
-        """Return what was taken, beside no rows that come out, and begin anew."""
+        """Return what was put aside, beside no rows of the output, and start again."""
         if not self._found:
             return []
         failed, self._found = pa.concat_arrays(self._found), []
@@ -119,7 +119,7 @@ class DeadLetters:
 
 
 def _told(error: Exception) -> tuple[str, str]:
-    """The reason, and the traceback without the frame that caught it; what is no text is escaped."""
+    """The reason, and the traceback without the frame that caught it; invalid text is escaped."""
     trace = error.__traceback__
     lines = traceback.format_exception(type(error), error, trace.tb_next if trace is not None else None)
     reason = "".join(traceback.format_exception_only(type(error), error)).strip()

@@ -1,9 +1,8 @@
-"""What all keyed kinds share: the check of keys, and the frame of one task per slot."""
+"""What all keyed kinds share: the contract, and the check of keys."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
 from typing import Any
 
 from pyspark.errors import PySparkException
@@ -19,10 +18,9 @@ from midstream.operators.kind import (
     Resolving,
 )
 from midstream.operators.resolved import Resolved
-from midstream.operators.schemas import serialised, unknown_column
-from midstream.operators.shuffle import Sent, placement
+from midstream.operators.schemas import unknown_column
+from midstream.operators.shuffle import Dispatch, slots_frame
 from midstream.operators.tables import TableForm
-from midstream.operators.task import SlotTask
 from midstream.operators.windows.task import PANE
 from midstream.plan import plan as p
 from midstream.plan.column_names import refuse_taken
@@ -30,55 +28,27 @@ from midstream.plan.column_names import refuse_taken
 _TAKEN = ("_slot", "_group", "_order", "_tie", "_rows", "_epoch", "_broadcast", PANE, START, CLOSES, WHOLE)
 
 
-@dataclass(frozen=True, slots=True)
-class Dispatch:
-    """What goes to the slots of an operator in one run of an epoch."""
-
-    sent: Sent
-    task: SlotTask
-    schema: StructType  # of what the task gives
-
-
 class KeyedKind(Kind[Node]):
     """What one kind of operator with state means."""
 
-    closes_by_plan: bool = False  # after a change of the plan every group is looked into: it may close otherwise
-    looks_at_once: bool = False  # after a start from a savepoint every group is looked into
+    closes_by_plan: bool = False  # after a change of the plan every group is processed: windows may close earlier
+    looks_at_once: bool = False  # after a start from a savepoint every group is processed
 
     @abstractmethod
     def dispatch(self, operator: Node, frames: Frames, common: dict[str, Any]) -> Dispatch:
-        """Return what is sent to the slots, and their task; `common` has what every `SlotTask` is given."""
+        """Return what is sent to the slots, and their task; `common` has the arguments of every `SlotTask`."""
 
     @abstractmethod
     def form(self, operator: Node, resolved: Resolved) -> TableForm:
         """Return what turns its state into the tables of a savepoint, and back."""
 
     def frame(self, operator: Node, frames: Frames) -> DataFrame:
-        """Return what its tasks give."""
+        """Return what its tasks emit."""
         return slots_frame(self, operator, frames)
 
 
-def slots_frame(kind: KeyedKind[Node], operator: Node, frames: Frames, *, markers: bool | None = None) -> DataFrame:
-    """Return what the tasks of all slots give; with `markers` those without rows run too."""
-    run, keyed = frames.keyed[operator.id], frames.resolved.keyed[operator.id]
-    directory, aside = frames.directories(run.head.home)
-    common: dict[str, Any] = {
-        "operator": operator.id,
-        "head": run.head,
-        "epoch": run.epoch,
-        "directory": directory,
-        "aside": aside,
-        "schema": serialised(keyed.output),
-        "keys": tuple(keyed.keys.names),
-        "routing": run.routing,
-    }
-    made = kind.dispatch(operator, frames, common)
-    query = placement(made.sent, operator, keyed, run, markers=run.markers if markers is None else markers)
-    return frames.spark.sql(query).mapInArrow(made.task, made.schema)
-
-
 def checked_keys(
-    operator: p.KeyedOperator, rows: Resolving, named: tuple[str, ...], told: StructType | None
+    operator: p.KeyedOperator, rows: Resolving, named: tuple[str, ...], broadcast: StructType | None
 ) -> StructType:
     """Return the key columns; refuse those that cannot be keys, and names that are taken.
 
@@ -86,13 +56,13 @@ def checked_keys(
         operator: whose keys they are.
         rows: what is known before it.
         named: columns that must be there.
-        told: the rows that every group is told besides.
+        broadcast: the columns of the rows that every group gets.
     """
     schema = rows.inputs[0]
     for column in named:
         if column not in schema.names:
             raise unknown_column(f"key_by of {operator.id!r}", column, schema)
-    refuse_taken(operator.id, [*schema.names, *(told.names if told is not None else ())], _TAKEN)
+    refuse_taken(operator.id, [*schema.names, *(broadcast.names if broadcast is not None else ())], _TAKEN)
     keys = StructType([schema[key] for key in operator.keys])
     for field in keys:
         _check_key(operator.id, field)

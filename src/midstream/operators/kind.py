@@ -19,15 +19,15 @@ from midstream.plan import plan as p
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from midstream.operators.shuffle import KeyedRun
+    from midstream.operators.keyed_run import KeyedRun
 
 Node = TypeVar("Node", bound=Any)
-EVENT_TIME, LATE, FAILED_ROWS = "event time", "late", "failed"  # what is observed of rows on their way
+EVENT_TIME, LATE, FAILED_ROWS = "event time", "late", "failed"  # what is observed of rows in passing
 
 
 @dataclass(frozen=True, slots=True)
 class Resolving:
-    """What is known where an operator is resolved: of all operators before it."""
+    """What is known of all operators before the one that is resolved."""
 
     spark: SparkSession
     found: Resolved
@@ -41,7 +41,7 @@ class Resolving:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What an operator gives out."""
+    """The output of an operator."""
 
     schema: StructType
     event_time: str | None = None  # the column that has it, if it is one of the schema
@@ -69,15 +69,15 @@ class Frames(Protocol):
         ...
 
     def everything(self, id: str) -> DataFrame:
-        """Return all that the task of an operator gives, its rows and what is put aside, kept until the run ends."""
+        """Return everything that an operator's task emits, its rows and what is put aside, kept until the run ends."""
         ...
 
     def source(self, operator: p.Source) -> tuple[DataFrame, Sequence[str], str]:
-        """Return the rows that a source is among, its columns as SQL, and which rows are its own, "": all."""
+        """Return the rows that include those of a source, its columns as SQL, and which rows are its own, "": all."""
         ...
 
     def observe(self, what: str, id: str, rows: DataFrame, expression: str) -> DataFrame:
-        """Let an aggregate of rows be known after the run, by what it is and by the operator."""
+        """Observe an aggregate of rows; after the run it is known, by what it is and by the operator."""
         ...
 
     def directories(self, home: str) -> tuple[str, str]:
@@ -88,11 +88,11 @@ class Frames(Protocol):
 class Kind(ABC, Generic[Node]):
     """What one kind of operator means."""
 
-    counts_late: bool = False  # its task reports rows that came too late
+    counts_late: bool = False  # its task reports late rows
 
     @abstractmethod
     def resolve(self, operator: Node, rows: Resolving) -> Output:
-        """Validate the operator over its inputs; raise `PlanError` that says what to do."""
+        """Validate the operator over its inputs; raise a `PlanError` that says what to do."""
 
     def frame(self, operator: Node, frames: Frames) -> DataFrame:
         """Return its output in one run of an epoch; by default what `query` says."""
@@ -106,9 +106,13 @@ class Kind(ABC, Generic[Node]):
         return None
 
     def everything(self, operator: Node, frames: Frames) -> DataFrame:
-        """Return all that its task gives, where that is more than its output: late rows, rows that were put aside."""
+        """Return everything its task emits, where that is more than its output: late rows, rows that were put aside."""
         return self.frame(operator, frames)
 
+    def observed(self, operator: Node, frames: Frames) -> Any:
+        """Work out what it lets be observed of its rows, for where Spark has left that out of the run."""
+        raise AssertionError(f"nothing is observed of {operator.id!r}")
+
     def reads_input(self, operator: Node, plan: p.Plan) -> bool:
-        """Whether it reads the output of its input; some read what another operator puts aside."""
+        """Tell whether it reads the output of its input; some read what another operator puts aside."""
         return True

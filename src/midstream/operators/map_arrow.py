@@ -24,7 +24,7 @@ class ArrowTask:
     operator: str
     code: Code
     schema: bytes
-    dead_letters: bool = False  # what it fails on is given out beside the rest; the schema has a column for it
+    dead_letters: bool = False  # what it fails on is emitted beside the rest; the schema has a column for it
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run the user's function over the batches of a partition."""
@@ -39,7 +39,7 @@ class ArrowTask:
                 yield from self._guarded(function, batch, letters)
 
     def _guarded(self, function: _Function, batch: pa.RecordBatch, letters: DeadLetters) -> Iterator[pa.RecordBatch]:
-        """Run the function over a batch, and where it fails over each half, until it is known which rows are to blame.
+        """Run the function over a batch, and where it fails over each half, until the rows to blame are found.
 
         So the rows that are put aside do not depend on how Spark cuts its batches.
         """
@@ -68,5 +68,5 @@ class ArrowTask:
             except (pa.ArrowException, KeyError, AttributeError) as error:
                 shown = getattr(batch, "schema", type(batch).__name__)
                 raise SchemaError(
-                    f"map_arrow {self.operator!r} gave {shown}, which does not fit its schema {schema}: {error}"
+                    f"map_arrow {self.operator!r} returned {shown}, which does not fit its schema {schema}: {error}"
                 ) from None

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 
 def resolve(spark: SparkSession, plan: p.Plan) -> Resolved:
-    """Validate a plan and work out all schemas."""
+    """Validate a plan and find all schemas."""
     wiring.check(plan)
     return worked_out(spark, plan)
 
 
 def worked_out(spark: SparkSession, plan: p.Plan) -> Resolved:
-    """Work out the schemas of a plan that may lack its end yet; inputs must stand before their consumers."""
+    """Find the schemas of a plan that may still be incomplete; inputs must come before their consumers."""
     found = Resolved(plan, {}, {}, {})
     for operator in plan.operators:
         inputs = tuple(found.schemas[id] for id in operator.inputs)

@@ -30,7 +30,7 @@ class Keyed:
     base: int = 0  # where the entries of this form begin
     top: int = 0  # the first number that no form uses
     shared: Stage | None = None  # of a function: the state of its groups
-    told_time: str | None = None  # the event time of the rows that every group gets
+    broadcast_time: str | None = None  # the event time of the broadcast rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class ResolutionError(PlanError):
 
 
 def check_layout(operator: str, stored: dict[int, str], keyed: Keyed) -> None:
-    """Refuse to read state of another layout where it lies."""
+    """Refuse to read state of another layout."""
     known = stored.get(keyed.base, "")
     if known and known != keyed.layout:
         raise PlanError(
@@ -62,7 +62,7 @@ def check_layout(operator: str, stored: dict[int, str], keyed: Keyed) -> None:
 
 
 def hashed(operator: p.KeyedOperator, keyed: Keyed) -> str:
-    """What a key's group is worked out from, as SQL; -0.0 and 0.0 are one key."""
+    """What a key's group is computed from, as SQL; -0.0 and 0.0 are one key."""
     if operator.partition_by:
         return operator.partition_by
     keys = (f"{quote(key)} + 0D" if is_float(keyed.input, key) else quote(key) for key in operator.keys)

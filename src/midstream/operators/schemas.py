@@ -37,13 +37,13 @@ def serialised(schema: pa.Schema) -> bytes:
 
 
 def check_punctuation(spark: SparkSession, what: str, punctuation: str, schema: StructType) -> None:
-    """Refuse SQL that says nothing of a row."""
+    """Refuse SQL that is not a condition on a row."""
     if punctuation:
         try:
             spark.createDataFrame([], schema).where(punctuation)
         except PySparkException as error:
             raise PlanError(
-                f"{what}: the punctuation {punctuation!r} is no condition on a row of {schema.simpleString()}: "
+                f"{what}: the punctuation {punctuation!r} is not a condition on a row of {schema.simpleString()}: "
                 f"{first_line(error)}"
             ) from error
 
@@ -54,5 +54,5 @@ def unknown_column(what: str, column: str, schema: StructType) -> PlanError:
 
 
 def is_float(schema: StructType, column: str) -> bool:
-    """Tell whether a column is of floating point."""
+    """Tell whether a column has floating-point numbers."""
     return isinstance(schema[column].dataType, (FloatType, DoubleType))

@@ -1,4 +1,4 @@
-"""State as tables with the user's columns, and back: the portable form that savepoints are made of.
+"""State as tables with the user's columns, and back: the portable form that savepoints have.
 
 A keyed function has a table `record` (its values), a table per list and per map, `timers`, and what its groups share,
 see `shared`; a declared aggregate has `record`: the results under the user's names, and the accumulators, from which it
@@ -18,8 +18,8 @@ import pyarrow as pa
 from midstream.operators.aggregates.declare import END, Compiled
 from midstream.operators.aggregates.merge import Merger
 from midstream.state import entries as forms
-from midstream.state.keyed import migrated
 from midstream.state.keys import KeyCodec
+from midstream.state.migration import migrated
 from midstream.state.shared import PortableShared, SharedForms
 from midstream.state.stores.contract import Reader
 from midstream.state.values import micros_of, moment_of
@@ -243,7 +243,7 @@ class PortableAggregate(Portable):
         return arrays
 
     def _stored(self, rows: pa.RecordBatch) -> list[bytes]:
-        """What is stored of rows."""
+        """The stored values of rows."""
         columns: dict[str, Any] = {}
         for a in self.merger.accumulators:
             column = rows.column(self._column(f"_{a.name}"))
@@ -257,7 +257,7 @@ class PortableAggregate(Portable):
 class PortableWindows(PortableAggregate):
     """The state of tumbling and sliding windows: panes, and parts of panes that count in some of their windows only."""
 
-    _BOUNDS = ("_after", "_until")  # windows start after the one and end until the other, in microseconds
+    _BOUNDS = ("_after", "_until")  # windows start after the first and end by the second, in microseconds
 
     def schemas(self) -> dict[str, pa.Schema]:
         """Return both tables."""
@@ -283,10 +283,10 @@ class PortableWindows(PortableAggregate):
 
 
 class PortableSessions(PortableAggregate):
-    """The state of a session window: what is kept per session, and when to look at it."""
+    """The state of a session window: what is kept per session, and the timer of each."""
 
     def load(self, table: str, rows: pa.RecordBatch) -> list[tuple[bytes, bytes]]:
-        """Turn rows of the table into entries; the timer of each session is not in it, and set for its end."""
+        """Turn rows of the table into entries, and set the timer of each session, which is not in it, for its end."""
         ends = rows.column(self._column(f"_{END}")).to_pylist()
         timers = [(forms.event_timer(end, key), b"1") for end, key in zip(ends, self._encoded(rows), strict=True)]
         return super().load(table, rows) + timers

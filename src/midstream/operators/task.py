@@ -1,7 +1,7 @@
 """The task of a slot: what one owner of groups does in one epoch, on an executor.
 
-A task reads all its rows, takes the groups it needs to the head of the committed history, processes, and writes one
-change log — which is also its report — before it gives out a row. No store is touched by an epoch that has not
+A task reads all its rows, brings the groups it needs to the head of the committed history, processes, and writes one
+change log — which is also its report — before it emits a row. No store is touched by an epoch that has not
 committed. This file is what both kinds of keyed operator share; they fill in `Work`.
 """
 
@@ -41,17 +41,17 @@ MARKER = -1  # the group of the row that carries a slot's identity
 
 @dataclass(frozen=True, slots=True)
 class Relocation:
-    """Which groups of an operator come and go in an epoch."""
+    """Which groups of an operator arrive and leave in an epoch."""
 
-    first: frozenset[int] = frozenset()  # are copied before rows are processed, by their owners
+    first: frozenset[int] = frozenset()  # to copy before rows are processed, by their owners
     fetch: dict[int, tuple[int, ...]] = field(default_factory=dict)  # slot -> groups to copy beside its work, in order
-    drop: dict[int, tuple[int, ...]] = field(default_factory=dict)  # slot -> groups to give up, before anything else
+    drop: dict[int, tuple[int, ...]] = field(default_factory=dict)  # slot -> groups to release, before anything else
     both: dict[int, tuple[int, ...]] = field(default_factory=dict)  # slot -> groups of another to process too
-    lazy: bool = False  # what is not here is read where it is stored
-    defers: bool = False  # rows of groups that cannot be here soon are put aside
+    lazy: bool = False  # groups that are not here are read where they are stored
+    defers: bool = False  # rows of groups that cannot arrive soon are put aside
 
     def concerns(self, slot: int) -> bool:
-        """Whether a slot has something to do, also if it owns nothing."""
+        """Tell whether a slot has something to do, even if it owns nothing."""
         return slot in self.fetch or slot in self.drop or slot in self.both
 
 
@@ -95,7 +95,7 @@ class Work:
         self._clock = now
 
     def keep_pending(self) -> None:
-        """Let what was logged so far be seen by what this epoch does next."""
+        """Make what was logged so far visible to the rest of this epoch."""
         for group, changes in self.log.take().items():
             self.cache.pending.setdefault(group, {}).update(changes)
 
@@ -125,7 +125,7 @@ class SlotTask(ABC):
                     output = self._run(received, started)
                 except _NOT_OF_CODE:
                     raise
-                except Exception:  # raised again by who reads the report: no epoch is committed with one
+                except Exception:  # raised again where the report is read: no epoch commits with one
                     output = self._failed(received[0], traceback.format_exc())
             yield from output
 
@@ -189,55 +189,55 @@ class SlotTask(ABC):
         return self.epoch.relocation or _NOTHING
 
     def _come_and_go(self, work: Work, mine: frozenset[int]) -> None:
-        """Release what is served elsewhere, and bring what must be here before rows are processed."""
+        """Release what is served elsewhere, and copy what must be here before rows are processed."""
         for group in self._moves.drop.get(work.slot, ()):
-            work.cache.drop(group)
+            work.cache.copies.drop(group)
         work.cache.bring_all(sorted(self._moves.first & mine))
 
     def _catch_up_and_work(
         self, work: Work, rows: pa.RecordBatch, groups: npt.NDArray[np.int32], mine: frozenset[int]
     ) -> list[pa.RecordBatch]:
-        """Make up for what groups have missed, process the rows, and put aside those of groups that are not here."""
+        """Process what groups have missed, then the rows, and put aside those of groups that are not here."""
         missed = {group for each in self.head.backlog for group in each.groups} & mine
-        late = self._late(work, mine, missed) if self._moves.defers else frozenset[int]()
-        if not missed and not late:
+        deferred = self._deferred(work, mine, missed) if self._moves.defers else frozenset[int]()
+        if not missed and not deferred:
             return self.work(work, rows, groups, mine)
-        output, caught_up = [], frozenset(missed - late)
+        output, caught_up = [], frozenset(missed - deferred)
         for each in self.head.backlog:
             if now := caught_up & frozenset(each.groups):
                 output += self._made_up(work, each, now)
-        is_late = np.isin(groups, sorted(late))
+        is_deferred = np.isin(groups, sorted(deferred))
         epoch = replace(self.epoch, due=self.epoch.due | caught_up)
-        on_time = rows.filter(pa.array(~is_late))
-        output += self.as_of(epoch, self.form).work(work, on_time, groups[~is_late], mine - late)
+        others = rows.filter(pa.array(~is_deferred))
+        output += self.as_of(epoch, self.form).work(work, others, groups[~is_deferred], mine - deferred)
         work.keep_pending()
         for group, changes in sorted(work.cache.pending.items()):
             work.log.add(group, sorted(changes), [changes[key] for key in sorted(changes)])
         work.cache.pending.clear()
         work.report.caught_up = sorted(caught_up)
-        if late:
-            aside = rows.filter(pa.array(is_late))
+        if deferred:
+            aside = rows.filter(pa.array(is_deferred))
             work.report.deferred = Deferred(
                 epoch=self.epoch.epoch,
                 clock=self.epoch.clock,
                 seed=self.epoch.seed,
                 watermark=self.epoch.watermark,
                 before=self.epoch.before,
-                groups=tuple(sorted(late)),
+                groups=tuple(sorted(deferred)),
                 path=write_rows(Storage(self.head.checkpoint), self.aside, aside),
                 form=self.form,
             )
         return output
 
-    def _late(self, work: Work, mine: frozenset[int], missed: set[int]) -> frozenset[int]:
-        """Bring groups that are needed, the hottest first; return those for which the budget does not do.
+    def _deferred(self, work: Work, mine: frozenset[int], missed: set[int]) -> frozenset[int]:
+        """Copy groups that are needed, the hottest first; return those for which the budget is too small.
 
-        One is always brought, so that it comes to an end. None are, where all can be read in time where they are
-        stored, unless some have rows to make up for.
+        One is always copied, so that it ends. None are where all can be read in time where they are stored, unless
+        some have missed rows.
         """
         rows = work.report.heat
         needed = hottest_first({*rows, *(self.epoch.due & mine), *missed}, rows, self.epoch.heat)
-        cache, late, patience = work.cache, set(), self.epoch.prefetch_seconds
+        cache, deferred, patience = work.cache, set(), self.epoch.prefetch_seconds
         far = [group for group in needed if cache.must_come(group)]
         if cache.reads_there and missed.isdisjoint(far):
             keys = {group: ceil(rows.get(group, 0) * self.epoch.keys_per_row) for group in far}
@@ -245,11 +245,11 @@ class SlotTask(ABC):
                 return frozenset()
         for group in far:
             if cache.budget.copied and cache.budget.is_spent:
-                late.add(group)
+                deferred.add(group)
             else:
                 with cache.budget.bringing():
                     cache.bring_whole(group)
-        return frozenset(late)
+        return frozenset(deferred)
 
     def _made_up(self, work: Work, missed: Deferred, now: frozenset[int]) -> list[pa.RecordBatch]:
         """Process an epoch that groups had to sit out."""
@@ -262,22 +262,22 @@ class SlotTask(ABC):
         return output
 
     def _take_snapshots(self, work: Work, mine: frozenset[int]) -> None:
-        """Take the snapshots that are due; an epoch that had to read from the store for its rows leaves them to others.
+        """Take the snapshots that are due, unless this epoch had to read from the store for its rows.
 
-        Whoever asks for them asks again.
+        The driver asks for them again.
         """
         if not work.cache.restored:
-            for group in sorted(group for group in self.epoch.snapshots & mine if work.cache.is_here(group)):
+            for group in sorted(group for group in self.epoch.snapshots & mine if work.cache.copies.is_here(group)):
                 taken = work.cache.snapshot(group)
                 if taken is not None:
                     work.report.snapshots.append((group, *msgspec.structs.astuple(taken[1])))
 
     def _copy_beside(self, work: Work, mine: frozenset[int]) -> None:
-        """Copy, within the budget, what this place reads where it is stored, and what it will serve later.
+        """Copy, within the budget, what this executor reads where it is stored, and what it will serve later.
 
         The hottest groups come first: those with most rows in this epoch, then those that had most before.
 
-        An epoch that had to read from the store for its rows was slow enough: it copies nothing, the next one does.
+        An epoch that had to read from the store for its rows was slow enough: it leaves copying to the next one.
         """
         if work.cache.restored:
             work.cache.budget.give_up()
@@ -294,15 +294,15 @@ class SlotTask(ABC):
     def work(
         self, work: Work, rows: pa.RecordBatch, groups: npt.NDArray[np.int32], owned: frozenset[int]
     ) -> list[pa.RecordBatch]:
-        """Process the rows of a slot; fill in log and report, give the output."""
+        """Process the rows of a slot; fill in log and report, return the output."""
 
     def latest(self, rows: pa.RecordBatch) -> int | None:
-        """Up to where in time rows have come, those that are put aside too, where it matters."""
+        """The latest time of rows so far, including those that are put aside, where it matters."""
         return None
 
     @property
     def form(self) -> str:
-        """In which form rows come, where there are several."""
+        """The form in which rows come, where there are several."""
         return ""
 
     def as_of(self, epoch: Epoch, form: str) -> SlotTask:

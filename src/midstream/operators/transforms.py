@@ -1,8 +1,8 @@
-"""A transform tried on an empty frame: what comes out, and whether its meaning would silently become per epoch."""
+"""A transform tried on an empty frame: its schema, and whether its meaning would silently become per epoch."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def transformed(spark: SparkSession, operator: Transform, schema: StructType) -> StructType:
-    """Return the schema of what a transform makes of rows; refuses one that fails, or would be per epoch unsaid."""
+    """Return the schema of a transform's output; refuse one that fails, or would silently be per epoch."""
     probe = spark.createDataFrame([], schema)
     try:
         result = code.load(operator.code)(probe)
@@ -27,20 +27,14 @@ def transformed(spark: SparkSession, operator: Transform, schema: StructType) ->
             f"transform {operator.id!r} fails on a stream of {schema.simpleString()}: {first_line(error)}"
         ) from error
     if not isinstance(result, DataFrame):
-        raise PlanError(f"transform {operator.id!r} must return a DataFrame, it returned {type(result).__name__}")
+        raise PlanError(f"transform {operator.id!r} must return a DataFrame, but returned {type(result).__name__}")
     if not operator.per_epoch:
-        ids = _ids(probe._jdf.queryExecution().analyzed())
+        stream = probe._jdf.queryExecution().analyzed()
         plan = result._jdf.queryExecution().analyzed()
-        _, offender = reads_and_offends(plan, lambda leaf: not ids.isdisjoint(_ids(leaf)))
+        _, offender = reads_and_offends(plan, stream.sameResult)  # where it is read twice, columns get other numbers
         if offender:
             raise PlanError(
                 f"transform {operator.id!r} holds {offender}, which would see one epoch's rows at a time, not the "
-                f"stream: {INSTEAD[offender]}. If per epoch is what you mean, say transform(..., per_epoch=True)"
+                f"stream: {INSTEAD[offender]}. If per epoch is what you mean, write transform(..., per_epoch=True)"
             )
     return result.schema
-
-
-def _ids(plan: Any) -> set[int]:
-    """Of the columns that come out, as Spark numbers them."""
-    output = plan.output()
-    return {output.apply(i).exprId().id() for i in range(output.length())}

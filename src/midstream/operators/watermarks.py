@@ -1,6 +1,6 @@
 """Watermarks: what rows say of event time, what an operator may rely on having seen, and what windows it has.
 
-All of it is worked out from commit records and the journalled clock, so a repetition of an epoch sees the same.
+All of it is computed from commit records and the journalled clock, so a repetition of an epoch sees the same.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from midstream.operators.aggregates.declare import event_time
 from midstream.operators.resolved import Resolved
 from midstream.plan import plan as p
 from midstream.plan.window_regimes import Regime, succeeded
-from midstream.plan.windows import Window
+from midstream.plan.windows import TimeWindow
 
 
 def observed(operator: p.Watermark, clock: int) -> str:
@@ -26,9 +26,9 @@ def observed(operator: p.Watermark, clock: int) -> str:
 
 
 def varying(value: int, row: str) -> str:
-    """A number that is another one in each epoch, as SQL; null where `row`, any number of the row at hand, is null.
+    """A number that differs in each epoch, as SQL; null where `row`, any number of the current row, is null.
 
-    Spark compiles the code of a query anew when a number in it changes, and runs it cold. It does not look into arrays.
+    Spark compiles the code of a query again when a number in it changes, and runs it cold. Arrays are data to it.
 
     >>> varying(7, "`ts`")
     'get(array(7L), cast(pmod(`ts`, 1L) as int))'
@@ -65,9 +65,9 @@ def watermark_of(resolved: Resolved, id: str, commit: Commit | None, clock: int)
 
 
 def regimes_of(resolved: Resolved, id: str, state: OperatorState) -> tuple[Regime, ...]:
-    """Which windows of an operator are of which shape, after a commit; none if it has no windows of a fixed size."""
+    """Which windows of an operator have which size and slide, after a commit; none if it has none of a fixed size."""
     windows = p.windows_of(resolved.plan, id)
-    if windows is None or not isinstance(windows.spec, Window):
+    if windows is None or not isinstance(windows.spec, TimeWindow):
         return ()
     latest = state.latest
     if isinstance(windows, p.Spread) and latest is not None and state.watermark is not None:

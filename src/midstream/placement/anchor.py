@@ -1,7 +1,7 @@
 """The anchor that keeps slots on their executors: a tiny cached table, joined with the rows of every epoch.
 
-A seat is a partition. The table is partitioned as the rows are, and it stands on the left of the join: Spark then runs
-the task of a seat on the executor that has the seat's row in its cache, and a seat without rows has one row still. If
+A seat is a partition. The table is partitioned as the rows are, and it is on the left of the join: Spark then runs
+the task of a seat on the executor that has the seat's row in its cache, and a seat without rows still has one row. If
 that executor is lost, Spark makes the row again elsewhere, and the state follows. What was tried, and what it costs:
 docs/design/2026-11-16-anchors.md.
 """
@@ -41,7 +41,7 @@ class Anchor:
 
 
 def anchored(spark: SparkSession, seats: int, executors: Collection[str]) -> Anchor:
-    """Make an anchor whose seats are spread evenly over the executors; as evenly as a few tries give, at least."""
+    """Make an anchor whose seats are spread over the executors as evenly as a few attempts achieve."""
     session = spark.newSession()
     session.conf.set("spark.sql.adaptive.enabled", "false")  # it would merge partitions that are small
 
@@ -62,7 +62,7 @@ def anchored(spark: SparkSession, seats: int, executors: Collection[str]) -> Anc
 
 
 def warmed(spark: SparkSession, executors: Collection[str]) -> None:
-    """Start Python, with all that a slot needs, on the executors; some may be too busy to be met."""
+    """Start Python, with everything a slot needs, on the executors; some may be too busy to be reached."""
     met: set[str] = set()
     for _ in range(_TRIES):
         tasks = max(spark.sparkContext.defaultParallelism, len(executors))
@@ -79,7 +79,7 @@ def executors(spark: SparkSession) -> frozenset[str]:
 
 
 def keep_executors(spark: SparkSession, count: int) -> None:
-    """Let Spark have so many executors: it replaces those that are lost, and does not start more."""
+    """Ask Spark for this many executors: it replaces those that are lost, and does not start more."""
     jvm = spark._jvm
     assert jvm is not None
     nowhere = jvm.PythonUtils.toScalaMap(jvm.java.util.HashMap())
@@ -88,7 +88,7 @@ def keep_executors(spark: SparkSession, count: int) -> None:
 
 def _made(session: SparkSession, seats: int) -> Anchor:
     known, name = ", ".join(map(str, tokens(seats))), f"midstream_anchor_{os.urandom(6).hex()}"
-    frame = session.sql(  # its name is in it, or Spark would take another of as many seats for the same
+    frame = session.sql(  # its name is in it, or Spark would reuse another with as many seats
         f"select /*+ REPARTITION({seats}, {SLOT}) */ get(array({known}), cast(id as int)) as {SLOT}, '{name}' as name "
         f"from range(0, {seats}, 1, {seats})"
     ).cache()

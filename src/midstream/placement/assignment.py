@@ -1,8 +1,8 @@
-"""The assignment of groups to executors, epoch by epoch, and what tasks are told while groups move.
+"""The assignment of groups to executors, epoch by epoch, and the instructions for tasks while groups move.
 
-On one host there is one place, and a plan says which slot owns which group. On a cluster the seats of an anchor lie on
+On one host there is one cache, and a plan says which slot owns which group. On a cluster the seats of an anchor are on
 executors; what is in force changes only when an epoch has been committed, and a driver that is started again finds
-other executors, so nothing of it is kept.
+other executors, so nothing of it is stored.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import msgspec
 from midstream.checkpoint.records import Commit, Report
 from midstream.operators.resolved import Resolved
 from midstream.operators.task import Relocation
-from midstream.placement.move import Move, Outcome
+from midstream.placement.move import Move, MoveReport
 from midstream.placement.seating import Seating
-from midstream.placement.seats import homes_for, seated
+from midstream.placement.seats import Dealing, seated
 from midstream.placement.standbys import Copy, Standbys
 from midstream.placement.status import MoveStatus, SlotState, SlotStatus
 from midstream.placement.strategies.contract import Step, Strategy
@@ -30,7 +30,7 @@ from midstream.state.heat import cooled
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """Who serves the groups of an operator in an epoch, and what comes and goes."""
+    """Which slots serve the groups of an operator in an epoch, and which groups arrive and leave."""
 
     routing: Routing
     relocation: Relocation | None = None
@@ -46,21 +46,21 @@ class Serving:
 
 @dataclass(slots=True)
 class Assignment:
-    """Who serves the groups of one job."""
+    """Which executors serve the groups of one job."""
 
     groups: int
     seating: Seating
-    defers: bool = False  # rows of groups whose state cannot be there soon are put aside
+    defers: bool = False  # rows of groups whose state cannot arrive soon are put aside
     second_copies: int = 0  # of every group, on other executors, unless the plan is tuned otherwise
     homes: dict[str, tuple[str, ...]] = field(default_factory=dict)  # operator -> group -> executor, in force
     load: dict[str, dict[int, float]] = field(default_factory=lambda: defaultdict(dict))  # operator -> group -> rows
     moves: dict[str, Move] = field(default_factory=dict)
     standbys: dict[str, Standbys] = field(default_factory=lambda: defaultdict(Standbys))
-    joined: Callable[[], object] | None = None  # is told once when there are more executors than seats were made for
+    joined: Callable[[], object] | None = None  # called once when there are more executors than seats were made for
     _states: dict[str, dict[int, SlotState]] = field(default_factory=lambda: defaultdict(dict))
-    _given: dict[str, tuple[Routing, Step]] = field(default_factory=dict)  # what the epoch at hand was told
-    _done: Callable[[str], None] | None = None  # is told of groups that stayed
-    _behind: frozenset[str] = frozenset()  # operators of which some place has not all groups that it serves
+    _given: dict[str, tuple[Routing, Step]] = field(default_factory=dict)  # what the current epoch does
+    _done: Callable[[str], None] | None = None  # called with a note on groups that stayed
+    _behind: frozenset[str] = frozenset()  # operators of which some executor lacks groups that it serves
     _since: float = 0.0  # when groups began to move
 
     @property
@@ -77,10 +77,18 @@ class Assignment:
         """How many slots the operator with most of them has."""
         return max((self.slots(plan, operator.id) for operator in plan.of(p.KeyedOperator)), default=0)
 
-    # --- told to the tasks ---
+    def look_around(self, plan: p.Plan) -> None:
+        """Find the executors that there are now, for the slots of a plan; between two epochs."""
+        self.seating.look_around(self.most_slots(plan))
+
+    def release(self, executor: str, plan: p.Plan) -> None:
+        """Return a drained executor to Spark."""
+        self.seating.release(executor, self.most_slots(plan))
+
+    # --- instructions for the tasks ---
 
     def serving(self, resolved: Resolved, id: str) -> Serving:
-        """Say who serves the groups of an operator in the next epoch, and what comes and goes."""
+        """Return which slots serve the groups of an operator in the next epoch, and which arrive and leave."""
         slots = self.slots(resolved.plan, id)
         if not self.is_apart:
             operator = resolved.plan[id]
@@ -113,7 +121,7 @@ class Assignment:
     def _second_copies(
         self, id: str, homes: Sequence[str], resolved: Resolved, move: Move | None
     ) -> tuple[list[Copy], list[Copy]]:
-        """Which copies the next epoch brings beside those that move, those of busy groups first, and which it drops."""
+        """Which copies the next epoch makes beside those that move, those of busy groups first, and which it drops."""
         tuned = resolved.plan.tuning.standbys
         asked = self.standbys[id].ask(homes, self.seating.serving, self.second_copies if tuned is None else tuned)
         coming = {(group, move.target[group]) for group in move.waiting} if move is not None else set()
@@ -122,20 +130,20 @@ class Assignment:
         return copies, [copy for copy in self.standbys[id].left(homes) if copy not in coming]
 
     def _heat(self, id: str) -> dict[int, float]:
-        """How busy groups of an operator were, for who copies some: else nobody asks, and nothing is sent."""
+        """How busy groups of an operator were, where some are copied: otherwise it is not needed, and not sent."""
         return self.load[id] if id in self._behind or id in self.moves else {}
 
     def homes_of(self, id: str, resolved: Resolved) -> tuple[str, ...]:
-        """Return the executor of each group, as it is; a new operator's groups are dealt out."""
+        """Return the current executor of each group; the groups of a new operator are spread evenly."""
         if id not in self.homes:
             operator = resolved.plan[id]
             assert isinstance(operator, p.KeyedOperator)
             known = operator.homes if len(operator.homes) == self.groups else ("",) * self.groups
             slots, seating = self.slots(resolved.plan, id), self.seating
-            self.homes[id] = homes_for(seating.where, slots, known, self.load[id], seating.drained)
+            self.homes[id] = Dealing(seating.where, slots, self.load[id], seating.drained).by_number(known)
         return self.homes[id]
 
-    # --- learnt from the tasks ---
+    # --- reports of the tasks ---
 
     def after(self, reports: Mapping[str, Sequence[Report]]) -> None:
         """Take note of a committed epoch: where its tasks ran, what they had to do, and what has moved."""
@@ -168,10 +176,10 @@ class Assignment:
         self.homes[id] = tuple(homes)
         self.standbys[id].after((group, report.place) for report in found for group in report.fetched)
 
-    def _outcome(self, id: str, step: Step, found: Sequence[Report]) -> Outcome:
+    def _outcome(self, id: str, step: Step, found: Sequence[Report]) -> MoveReport:
         """What an epoch has done for the groups of an operator that move."""
         target = self.moves[id].target
-        return Outcome(
+        return MoveReport(
             frozenset(self.seating.where),
             [group for report in found for group in report.fetched if target[group] == report.place],
             _agreed(step.both, found),
@@ -201,7 +209,7 @@ class Assignment:
         return bool(self.moves)
 
     def moving(self, last: Commit | None) -> list[MoveStatus]:
-        """How far groups have come that are on their way; the newest commit says how large they are."""
+        """How far groups that move have come; the newest commit says how large they are."""
         seconds, found = time.monotonic() - self._since, []
         for id, move in list(self.moves.items()):
             snapshots = last.operators[id].snapshots if last is not None and id in last.operators else ()
@@ -252,7 +260,7 @@ class Assignment:
 
 
 def _agreed(twice: Iterable[int], reports: Sequence[Report]) -> list[int]:
-    """Groups that two slots have processed, and made the same of."""
+    """Groups that two slots have processed with equal results."""
     found = {group: [report.digests[group] for report in reports if group in report.digests] for group in twice}
     return [group for group, digests in found.items() if len(digests) == 2 and digests[0] == digests[1]]
 

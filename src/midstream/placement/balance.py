@@ -1,4 +1,4 @@
-"""Balancing: groups are dealt out by number or by load, and no more change their owner than that takes. Pure."""
+"""Balancing: groups are assigned by number or by load, and no more change their owner than that takes. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from midstream.plan.routing import Routing
 
 T = TypeVar("T", int, str)
 
-_TOLERANCE = 0.05  # of the fair load: what is not worth a move
+_TOLERANCE = 0.05  # of the fair load: less is not worth a move
 
 
 def resized(routing: Routing, slots: int, load: Mapping[int, float] | None = None) -> Routing:
@@ -31,11 +31,11 @@ def fair(
     load: Mapping[int, float] | None = None,
     near: Mapping[int, Collection[T]] | None = None,
 ) -> tuple[T, ...]:
-    """Deal groups out by the shares of their owners.
+    """Assign groups by the shares of their owners.
 
     Promised: the number of groups of each is as its share says, to within one, and no more groups change their owner
-    than that takes. Which ones change is chosen so that the loads come out as even as they can; who gets them, by who
-    has a copy, and then so too.
+    than that takes. Which ones change is chosen so that the loads are as even as possible; their new owners, by who
+    has a copy, and then by load too.
 
     >>> fair([0, 0, 0, 1, 1, 1], {0: 1, 1: 1, 2: 1})
     (0, 0, 2, 1, 1, 2)
@@ -44,9 +44,9 @@ def fair(
 
     Args:
         owners: index: group, value: its owner, who may be gone.
-        shares: how much each owner of the future can do.
+        shares: how much each future owner can do.
         load: how much work each group is; all the same where nothing is known.
-        near: who else a group would cost least: those that have a copy of it.
+        near: the other owners that a group would cost least: those that have a copy of it.
     """
     load = load or {}
     held, free = _held(owners, shares)
@@ -69,9 +69,9 @@ def adopted(
     load: Mapping[int, float] | None = None,
     near: Mapping[int, Collection[T]] | None = None,
 ) -> tuple[T, ...]:
-    """Deal out the groups of owners that are gone, and no others; arguments as those of `fair`.
+    """Assign the groups of owners that are gone, and no others; arguments as those of `fair`.
 
-    Promised: nobody who is there gives a group away, and the numbers come out as even as that allows.
+    Promised: no remaining owner loses a group, and the numbers are as even as that allows.
 
     >>> adopted(["a", "a", "gone", "gone", "gone", "b"], {"a": 1, "b": 1})
     ('a', 'a', 'a', 'b', 'b', 'b')
@@ -95,9 +95,9 @@ def even(
     load: Mapping[int, float],
     near: Mapping[int, Collection[T]] | None = None,
 ) -> tuple[T, ...]:
-    """Deal groups out by their load alone: move one at a time from who has most to who has least, while that helps.
+    """Assign groups by their load alone: move one at a time from the most to the least loaded owner, while that helps.
 
-    Where no load is known it is the number of groups that counts. Arguments as those of `fair`.
+    Where no load is known the number of groups counts. Arguments as those of `fair`.
 
     >>> even(["a", "a", "b", "b"], {"a": 1, "b": 1}, {0: 9.0, 1: 4.0, 2: 2.0, 3: 1.0})
     ('a', 'b', 'b', 'b')
@@ -138,7 +138,7 @@ def _dealt(
     load: Mapping[int, float],
     near: Mapping[int, Collection[T]],
 ) -> tuple[T, ...]:
-    """Assign free groups to owners that have room: those with a copy first, the heaviest to who has least to do."""
+    """Assign free groups to owners that have room: those with a copy first, the heaviest to the least loaded."""
     whole, parts, dealt = sum(load.values()), sum(shares.values()), list(owners)
     lacking = {owner: whole * share / parts - _sum(held[owner], load) for owner, share in shares.items()}
     waiting = sorted(free, key=lambda group: (-load.get(group, 0.0), group))
@@ -159,7 +159,7 @@ def _dealt(
 
 
 def _quotas(groups: int, shares: Mapping[T, int], held: Mapping[T, list[int]]) -> dict[T, int]:
-    """How many groups each gets; what does not divide goes to those who have most: they give away least."""
+    """How many groups each gets; the remainder goes to those that have most: so fewest move."""
     parts = sum(shares.values())
     quota = {owner: groups * share // parts for owner, share in shares.items()}
     over = {owner: len(held[owner]) - quota[owner] for owner in shares}

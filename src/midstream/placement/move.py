@@ -1,4 +1,4 @@
-"""One operator's groups on their way to other executors: a pure value, moved on by what each epoch reports."""
+"""One operator's groups on their way to other executors: a pure value, advanced by what each epoch reports."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from midstream.placement.strategies.contract import Moving, Step, Strategy
 
-_PATIENCE = 5  # epochs that two places may make something else of a group
+_PATIENCE = 5  # epochs in which two executors may differ in a group
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,14 +16,14 @@ class Move:
 
     target: tuple[str, ...]  # group -> executor
     strategy: Strategy
-    waiting: frozenset[int]  # groups that their old place still serves
+    waiting: frozenset[int]  # groups that their old executor still serves
     total: int  # groups that move
-    ready: frozenset[int] = frozenset()  # of the waiting, those whose copy at the new place lacks one epoch at most
-    agreed: frozenset[int] = frozenset()  # of these, those of which both places have made the same
-    differing: int = 0  # groups of which they have not
-    tried: int = 0  # epochs in a row that both places have processed, and not made the same of all
-    stayed: frozenset[int] = frozenset()  # groups that were given up for that
-    left: tuple[tuple[int, str], ...] = ()  # (group, executor): copies that nobody needs any more
+    ready: frozenset[int] = frozenset()  # of the waiting, those whose copy on the new executor lacks one epoch at most
+    agreed: frozenset[int] = frozenset()  # of these, those for which both executors had equal results
+    differing: int = 0  # groups for which they had not
+    tried: int = 0  # epochs in a row that both executors have processed with results that differ
+    stayed: frozenset[int] = frozenset()  # groups that stay because of that
+    left: tuple[tuple[int, str], ...] = ()  # (group, executor): copies that are no longer needed
     in_place: int = 0  # groups that are still read where they are stored
     bytes: int = 0  # copied so far
     has_begun: bool = False
@@ -52,19 +52,19 @@ class Move:
         return self.has_begun and not self.waiting and not self.left and not self.in_place
 
     def step(self, load: Mapping[int, float]) -> Step:
-        """Say what happens in the next epoch: the same every time it is asked, until the epoch is committed."""
+        """Return what happens in the next epoch: the same on every call, until the epoch is committed."""
         if not self.waiting:
             return Step()
         ordered = sorted(self.waiting, key=lambda group: (-load.get(group, 0.0), group))
         return self.strategy.step(Moving(tuple(ordered), self.ready, self.agreed))
 
-    def after(self, step: Step, homes: Sequence[str], outcome: Outcome) -> Move:
-        """Move on after an epoch that was committed.
+    def after(self, step: Step, homes: Sequence[str], outcome: MoveReport) -> Move:
+        """Advance after an epoch that was committed.
 
         Args:
-            step: that the epoch has done.
+            step: what the epoch has done.
             homes: group -> executor, before it.
-            outcome: what its tasks said.
+            outcome: what its tasks reported.
         """
         different = step.both - frozenset(outcome.agreed)
         tried = self.tried + 1 if different else 0
@@ -89,12 +89,12 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """What the tasks of an operator said of its move in an epoch."""
+class MoveReport:
+    """What the tasks of an operator reported about its move in an epoch."""
 
     executors: frozenset[str]  # that have a seat
     fetched: Iterable[int] = ()
-    agreed: Iterable[int] = ()  # groups of which the old place and the new one have made the same
+    agreed: Iterable[int] = ()  # groups for which the old and the new executor had equal results
     in_place: int = 0
     bytes: int = 0
     seconds: float = field(default=0.0)

@@ -20,7 +20,7 @@ _log = logging.getLogger("midstream")
 
 
 def routed(assignment: Assignment, running: Resolved, new: p.Plan, wishes: Sequence[Wish] = ()) -> tuple[p.Plan, str]:
-    """Assign the keyed operators of a new plan their routing, and say how many groups move and who gets none."""
+    """Assign the keyed operators of a new plan their routing; say how many groups move and which executors get none."""
     operators, told = [], []
     if not assignment.is_apart:
         _refuse_places(wishes)
@@ -29,7 +29,7 @@ def routed(assignment: Assignment, running: Resolved, new: p.Plan, wishes: Seque
             if operator.slots > assignment.groups:
                 raise PlanError(
                     f"operator {operator.id!r} cannot have {operator.slots} slots: a slot owns groups, and the job has "
-                    f"{assignment.groups} of them for its life"
+                    f"{assignment.groups} of them; choose fewer slots"
                 )
             if operator.id in running.keyed:
                 mine = [wish for wish in wishes if wish.operator in (None, operator.id)]
@@ -87,4 +87,4 @@ def _housed(
 def _refuse_places(wishes: Sequence[Wish]) -> None:
     for wish in wishes:
         if wish.to or wish.without:
-            raise PlanError("the job runs on one host, which is one place: there is nowhere to move state to")
+            raise PlanError("the job runs on one host: there is no other executor to move state to")

@@ -1,6 +1,6 @@
-"""The executors of the application, and the seats anchored on them: who can serve groups at all.
+"""The executors of the application, and the seats anchored on them: which of them can serve groups at all.
 
-On one host there are none: tasks run where they run.
+On one host there are no seats: tasks run anywhere.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Seating:
     where: tuple[str, ...] = ()  # seat -> executor, as the last epoch saw it
     drained: frozenset[str] = frozenset()  # executors that get nothing any more
     _anchor: Anchor | None = None
-    _known: frozenset[str] = frozenset()  # executors that were there when seats were made, or that were told of since
+    _known: frozenset[str] = frozenset()  # executors that were there when seats were made, or were reported since
     _most: int = 0  # how many there were at most, without those that were released
 
     @property
@@ -48,7 +48,7 @@ class Seating:
         return self._anchor.view
 
     def is_current(self, slots: int) -> bool:
-        """Whether the seats are those of the executors that there are, and enough for so many slots."""
+        """Tell whether the seats are those of the current executors, and enough for this many slots."""
         if not self.is_apart:
             return True
         known = self._anchor is not None and self._present() == set(self.where)
@@ -65,21 +65,21 @@ class Seating:
             warmed(self.spark, self._present())
 
     def seen(self, places: Mapping[int, str]) -> None:
-        """Take note of where tasks ran: seat -> executor."""
+        """Note where tasks ran: seat -> executor."""
         self.where = tuple(places.get(seat, place) for seat, place in enumerate(self.where))
 
     def has_grown(self) -> bool:
-        """Whether there are executors that were not there when this was last asked."""
+        """Tell whether there are executors that were not there at the last call."""
         before, self._known = self._known, self._present()
         return bool(self._known - before)
 
     def release(self, executor: str, slots: int) -> None:
         """Hand an executor that serves nothing back to Spark; between two epochs.
 
-        Spark puts nothing on an executor from when it is told to kill it, so seats are made anew on the others before
-        the next epoch: a seat that is lost with its executor took an epoch 5 seconds and more. Spark is told how many
-        it shall have: where nobody has ever said so, killing one lets it want none, and others that are lost would not
-        be replaced.
+        Spark puts nothing on an executor once it is told to kill it, so seats are made again on the others before the
+        next epoch: a seat that was lost with its executor cost an epoch 5 seconds and more. Spark is also told how many
+        executors to have: without a number, killing one makes it want none, and others that are lost would not be
+        replaced.
         """
         self._most = max(self._most, len(self._present())) - 1
         self.drained |= {executor}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from midstream.placement.balance import adopted, even, fair
 from midstream.plan.routing import Routing
@@ -12,7 +13,7 @@ from midstream.plan.routing import Routing
 def shares(
     where: Sequence[str], slots: int, homes: Sequence[str] = (), without: frozenset[str] = frozenset()
 ) -> dict[str, int]:
-    """How many seats each executor lends to an operator of so many slots: in turn, those that have groups first.
+    """How many seats each executor lends to an operator with this many slots: in turn, those that have groups first.
 
     >>> shares(["a", "b", "c"], 2, homes=["c", "c", "a"])
     {'c': 1, 'a': 1}
@@ -34,42 +35,41 @@ def shares(
     return lent
 
 
-def homes_for(
-    where: Sequence[str],
-    slots: int,
-    homes: Sequence[str],
-    load: Mapping[int, float],
-    without: frozenset[str] = frozenset(),
-    near: Mapping[int, Collection[str]] | None = None,
-    *,
-    by_load: bool = False,
-) -> tuple[str, ...]:
-    """Deal groups out to executors so that all have as many, and the fewest move; `by_load`: have the same to do."""
-    lent = shares(where, slots, homes, without)
-    return even(homes, lent, load, near) if by_load else fair(homes, lent, load, near)
+@dataclass(frozen=True, slots=True)
+class Dealing:
+    """What counts where the groups of an operator are assigned to executors."""
 
+    where: Sequence[str]  # seat -> executor
+    slots: int  # wanted; there may be fewer seats
+    load: Mapping[int, float] = field(default_factory=dict)  # group -> rows of the last epochs
+    without: frozenset[str] = frozenset()  # executors that get nothing
+    near: Mapping[int, Collection[str]] | None = None  # group -> executors that have a copy, and come first
 
-def homes_without(
-    where: Sequence[str],
-    slots: int,
-    homes: Sequence[str],
-    load: Mapping[int, float],
-    without: frozenset[str] = frozenset(),
-    near: Mapping[int, Collection[str]] | None = None,
-) -> tuple[str, ...]:
-    """Deal out the groups of executors that are gone, or lend no seats, and no others.
+    def by_number(self, homes: Sequence[str]) -> tuple[str, ...]:
+        """Assign groups so that all have equally many, and the fewest move."""
+        return fair(homes, self._shares(homes), self.load, self.near)
 
-    Executors with as many seats count alike, also where slots do not divide: that is no reason to move a group.
+    def by_load(self, homes: Sequence[str]) -> tuple[str, ...]:
+        """Assign groups so that all have equally much to do, and the fewest move."""
+        return even(homes, self._shares(homes), self.load, self.near)
 
-    >>> homes_without(["a", "b", "c"], 2, ["a", "b", "a", "b"], {}, frozenset("a"))
-    ('c', 'b', 'c', 'b')
-    >>> homes_without(["a", "b", "a", "b"], 3, ["gone"] * 4, {})
-    ('a', 'a', 'b', 'b')
-    """
-    lent, seats = shares(where, slots, homes, without), Counter(where)
-    kept = [home for home in homes if home in seats and home not in without]
-    alike = {place: min(seats[place], max(lent.values())) for place in (*lent, *kept)}
-    return adopted(homes, alike, load, near)
+    def homeless(self, homes: Sequence[str]) -> tuple[str, ...]:
+        """Assign the groups of executors that are gone, or get nothing, and no others.
+
+        Executors with equally many seats count the same, also where slots do not divide: no reason to move a group.
+
+        >>> Dealing(["a", "b", "c"], 2, without=frozenset("a")).homeless(["a", "b", "a", "b"])
+        ('c', 'b', 'c', 'b')
+        >>> Dealing(["a", "b", "a", "b"], 3).homeless(["gone"] * 4)
+        ('a', 'a', 'b', 'b')
+        """
+        lent, seats = self._shares(homes), Counter(self.where)
+        kept = [home for home in homes if home in seats and home not in self.without]
+        alike = {place: min(seats[place], max(lent.values())) for place in (*lent, *kept)}
+        return adopted(homes, alike, self.load, self.near)
+
+    def _shares(self, homes: Sequence[str]) -> dict[str, int]:
+        return shares(self.where, self.slots, homes, self.without)
 
 
 def seated(homes: Sequence[str], where: Sequence[str], slots: int) -> Routing:

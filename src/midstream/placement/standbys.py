@@ -1,4 +1,4 @@
-"""Second copies of groups on other executors, which follow along epoch by epoch: who has one, and who shall. Pure."""
+"""Second copies of groups on other executors, kept up to date epoch by epoch: which exist, and which should. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Copy = tuple[int, str]  # group, executor
 
 
 def wanted(homes: Sequence[str], executors: Iterable[str], standbys: int) -> list[Copy]:
-    """Say which executors shall have second copies: the groups of one home are spread over all others.
+    """Return which executors should have second copies: the groups of one home are spread over all others.
 
     >>> wanted(["a", "a", "b"], ["a", "b", "c"], standbys=1)
     [(0, 'b'), (1, 'c'), (2, 'a')]
@@ -28,19 +28,19 @@ class Standbys:
     """The second copies of one operator's groups."""
 
     standing: frozenset[Copy] = frozenset()  # that lack one epoch at most
-    asked: tuple[Copy, ...] = field(default=())  # of the tasks of the epoch at hand
+    asked: tuple[Copy, ...] = field(default=())  # of the tasks of the current epoch
 
     def ask(self, homes: Sequence[str], executors: Iterable[str], standbys: int) -> tuple[Copy, ...]:
-        """Say which copies the next epoch is to bring, or to keep following."""
+        """Return which copies the next epoch makes, or keeps up to date."""
         self.asked = tuple(wanted(homes, executors, standbys)) if standbys else ()
         return self.asked
 
     def left(self, homes: Sequence[str]) -> list[Copy]:
-        """The copies that nobody needs any more."""
+        """The copies that are no longer needed."""
         return sorted(c for c in self.standing if c not in self.asked and homes[c[0]] != c[1])
 
     def after(self, fetched: Iterable[Copy]) -> None:
-        """Take note of what the tasks have brought."""
+        """Note which copies the tasks have made."""
         self.standing = frozenset(fetched) & frozenset(self.asked)
 
     def home(self, group: int, executors: Iterable[str]) -> str | None:

@@ -39,7 +39,7 @@ class MoveStatus:
     bytes: int  # that were copied
     bytes_to_go: int  # of the waiting ones, as their snapshots are
     seconds: float  # since it began
-    differing: int = 0  # groups of which the new place, processing beside the old one, has made something else
+    differing: int = 0  # groups that differ on the new executor, which processes them beside the old one
 
     @property
     def seconds_to_go(self) -> float | None:

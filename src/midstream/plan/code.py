@@ -1,7 +1,7 @@
 """User code as a value: its digest, its source text, and a pickled form that executors can load.
 
 Code is captured once: what runs, on the driver too, is a copy of what was digested then, whatever becomes of its
-module. So a journal can bring back a plan whose script is gone, and `undo` code whose module was edited since.
+module. So a journal can restore a plan whose script is gone, and `undo` can restore code whose module was edited since.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Code(msgspec.Struct, frozen=True, kw_only=True):
 
 _here: set[str] = set()  # keys of what this process has captured
 _live: dict[str, Any] = {}  # key -> the object, of these; it stays until it is forgotten
-_loaded: dict[str, Any] = {}  # key -> the object, of others; the oldest go
+_loaded: dict[str, Any] = {}  # key -> the object, of others; the oldest are dropped
 _LOADED = 256
 
 
@@ -48,8 +48,8 @@ def capture(thing: Any, *, what: str, shipped: bool) -> Code:
     reach = Reach(thing)
     if reach.imports:
         raise PlanError(
-            f"{what} imports your module {min(reach.imports)!r} inside a function: on the executors that would be "
-            "whatever they find there, an older text or none. Import it at the top of your file instead"
+            f"{what} imports your module {min(reach.imports)!r} inside a function: executors would import "
+            "whatever they find, an older text or none. Import it at the top of your file instead"
         )
     pickled: bytes | None
     try:
@@ -58,7 +58,7 @@ def capture(thing: Any, *, what: str, shipped: bool) -> Code:
         if shipped:
             raise PlanError(
                 f"{what} cannot be sent to the executors: {_reason(error)}. Keep what cannot be pickled (sessions, "
-                "connections, locks, open files) out of the function and its closure, and make it inside the function"
+                "connections, locks, open files) out of the function and its closure, and create it inside the function"
             ) from error
         pickled = None
     code = _code(thing, reach, pickled)
@@ -68,14 +68,14 @@ def capture(thing: Any, *, what: str, shipped: bool) -> Code:
             _live[code.key] = code_pickling.frozen(thing, reach.used)
         except Exception as error:
             raise PlanError(
-                f"{what} cannot be copied, to stay what it is now: {_reason(error)}. Make what its closure or its "
+                f"{what} cannot be copied, so it could change later: {_reason(error)}. Create what its closure or its "
                 "object holds inside the function"
             ) from error
     return code
 
 
 def capture_live(thing: Any) -> Code:
-    """Turn an object of the driver, such as a sink, into `Code` whose object stays what it is in this process."""
+    """Turn an object of the driver, such as a sink, into `Code` that holds the object itself in this process."""
     reach = Reach(thing)
     try:
         pickled = code_pickling.dumps(thing, reach.used)
@@ -98,12 +98,12 @@ def _code(thing: Any, reach: Reach, pickled: bytes | None) -> Code:
 
 
 def is_comparable(code: Code) -> bool:
-    """Tell whether a digest is of the present form: older ones differ for code that is the same."""
+    """Tell whether a digest is of the current format: older ones differ for equal code."""
     return code.digest.startswith(_FORMAT)
 
 
 def is_same(one: Code, other: Code) -> bool:
-    """Tell whether two pieces of code do the same; where one has a digest of an older form, by their text."""
+    """Tell whether two pieces of code do the same; where one has a digest of an older format, by their text."""
     if is_comparable(one) == is_comparable(other):
         return one.digest == other.digest
     return one.source == other.source != ""
@@ -135,7 +135,7 @@ def load(code: Code) -> Any:
 
 
 def forget(keys: set[str]) -> None:
-    """Let go of objects whose code no plan holds any more."""
+    """Release objects whose code no plan holds any more."""
     for key in keys:
         _here.discard(key)
         _live.pop(key, None)

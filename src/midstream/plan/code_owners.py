@@ -17,7 +17,7 @@ import cloudpickle
 
 _INSTALLED = {"midstream", "pyspark", "py4j"}  # wherever they are: Spark's may come from its own directory
 _UDFS = {"pyspark.sql.udf", "pyspark.sql.udtf"}  # what holds a function of the user's, and a copy of it in the JVM
-# What it works out when it is first used, or keeps for the JVM.
+# What it computes when it is first used, or keeps for the JVM.
 _STALE: dict[str, Any] = {
     "_judf_placeholder": None,
     "_judtf_placeholder": None,
@@ -28,7 +28,7 @@ _STALE: dict[str, Any] = {
     "_positional_only_param_names": frozenset(),
 }
 
-# Objects of Python that only carry others: what is in them is looked at one by one.
+# Objects of Python that only carry others: what they hold is examined one by one.
 CARRIERS = (
     functools.partial,
     functools.partialmethod,
@@ -53,7 +53,7 @@ def is_users(module: types.ModuleType) -> bool:
         return False
     if name == "__main__":
         return True
-    file = _file_of(module) or _file_of(sys.modules.get(root, module))  # one that was made has the place of its package
+    file = _file_of(module) or _file_of(sys.modules.get(root, module))  # a generated one is where its package is
     return not is_installed(file)
 
 
@@ -103,7 +103,7 @@ def is_of_driver(value: Any) -> bool:
 
 
 def udf_of(function: types.FunctionType) -> Any:
-    """Return the object behind a function that `udf` or `pandas_udf` gave, or None."""
+    """Return the object behind a function that `udf` or `pandas_udf` returned, or None."""
     if function.__globals__.get("__name__") not in _UDFS:
         return None
     for cell in function.__closure__ or ():

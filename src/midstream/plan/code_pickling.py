@@ -1,8 +1,8 @@
 """Pickling user code by value: the text that was loaded, with what it reaches, and nothing that an executor imports.
 
-Code of the user's modules goes along whole, functions, classes and those attributes of modules that are used: an
+Code of the user's modules is sent whole, functions, classes and those attributes of modules that are used: an
 executor may not have the modules, or its workers may have imported an older text. A copy that is loaded is frozen:
-it is no attribute of any module, so Spark too sends it by value, inside of UDFs for instance.
+it is not an attribute of any module, so Spark too sends it by value, inside UDFs for instance.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _registering = threading.RLock()  # what cloudpickle sends by value is known to 
 
 
 def dumps(thing: Any, used: Used) -> bytes:
-    """Pickle code by value; raises whatever an object that cannot be pickled raises."""
+    """Pickle code by value; raise whatever an object that cannot be pickled raises."""
     file = io.BytesIO()
     with _users_modules_by_value():
         _Pickler(file, used).dump(thing)
@@ -107,7 +107,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 
 
 def _untracked(cls: type, reduced: tuple[Any, ...]) -> tuple[Any, ...]:
-    """A class as one of its own: cloudpickle would give back, and change, one that it has made of the same before."""
+    """A new class: cloudpickle would return, and change, one that it has made from the same class before."""
     known = internals._DYNAMIC_CLASS_TRACKER_BY_CLASS.get(cls)
     made_by, made_of, *rest = reduced
     return made_by, tuple(None if known and part == known else part for part in made_of), *rest
@@ -134,7 +134,7 @@ class _SharingPickler(_Pickler):
         return len(self.shared) - 1
 
     def _is_lost(self, obj: Any) -> bool:
-        """Whether an object cannot be pickled: one of the user's class by itself, an installed one with its parts."""
+        """Tell whether an object cannot be pickled: one of a user's class alone, an installed one with its parts."""
         if is_of_driver(obj):
             return True
         try:

@@ -1,9 +1,9 @@
-"""All that a piece of user code reaches, and the digest of it.
+"""Everything that a piece of user code reaches, and its digest.
 
 What is reached is a graph: functions with their closures, defaults and globals, the classes of objects with their bases
 and attributes, values down to the last number. Code of the user, that is of modules which are not installed, counts
 with its text; installed code counts by its name. The digest is equal where the graphs do the same, whatever the order
-of sets, dictionaries and attributes: nodes are told apart by their label and by what they point to, round by round.
+of sets, dictionaries and attributes: nodes are distinguished by their label and by what they point to, round by round.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from midstream.plan.code_owners import (
 
 _Child = int | bytes  # a node, or the hash of a plain value
 _PLAIN = {type(None), bool, int, float, complex, str, bytes, bytearray, type(...), type(NotImplemented)}
-_DYNAMIC = {"globals", "eval", "exec", "__import__", "import_module"}  # what they find is not seen here
-# Of a class: what Python adds, caches, or says of the place where it stands.
+_DYNAMIC = {"globals", "eval", "exec", "__import__", "import_module"}  # what they find cannot be known here
+# Of a class: what Python adds, caches, or says about where it is defined.
 _ADDED = {"__dict__", "__weakref__", "__module__", "__qualname__", "__firstlineno__", "__static_attributes__"}
 _ADDED |= {"__annotate__", "__annotate_func__", "__annotations_cache__", "_abc_impl", "__abstractmethods__"}
 _ADDED |= {"__slotnames__"}
-# Of a dataclass, a named tuple or an enum: what stands in `_made_of` already.
+# Of a dataclass, a named tuple or an enum: what `_made_of` has already.
 _SAID = {"__dataclass_fields__", "__dataclass_params__", "_fields", "_field_defaults"}
 _OPTIONS = ("init", "repr", "eq", "order", "unsafe_hash", "frozen")  # of a dataclass, in all versions of Python
 _MAKERS = {"collections", "dataclasses", "enum", "reprlib", "typing"}
@@ -70,7 +70,7 @@ class Reach:
         self._words: set[str] = set()
         self._nodes: list[_Node] = []
         self._at: dict[int, int] = {}
-        self._held: list[Any] = []  # an object that is gone would give its id to another
+        self._held: list[Any] = []  # the id of a deleted object would be used again
         self._root = self._child(root)
         done = 0
         while done < len(self._held) or self._extend():
@@ -99,7 +99,7 @@ class Reach:
                 )
                 for label, node in zip(labels, self._nodes, strict=True)
             ]
-            if len(set(finer)) == len(set(colours)):  # no more are told apart
+            if len(set(finer)) == len(set(colours)):  # no more are distinguished
                 return _hash(finer[self._root], *sorted(set(finer))).hex()
             colours = finer
 
@@ -230,7 +230,7 @@ class Reach:
             node.label = f"{cls.__name__} {getattr(value, '__module__', '')} {reduced}"
             node.ordered = [self._child(cls)]
             return
-        parts = [*reduced, None, None, None]  # what makes it, of what, its state, items, pairs
+        parts = [*reduced, None, None, None]  # its factory, the arguments, its state, items, pairs
         node.ordered = [self._child(part) for part in (cls, *parts[:3], list(parts[3] or ()))]
         found = self._pairs(parts[4] or ())
         if isinstance(value, collections.OrderedDict):
@@ -265,7 +265,7 @@ class Reach:
             if key in self._open:
                 self.used[key] |= self._words & vars(module).keys()
             node = self._nodes[self._at[key]]
-            if key in self._open:  # an attribute may be asked for by a name that is put together
+            if key in self._open:  # an attribute may be asked for by a computed name
                 node.ordered = [self._child(code_text.file_text(getattr(module, "__file__", None) or ""))]
             node.unordered = [
                 (self._child(name), self._module(value) if _is_users_module(value) else self._child(value))
@@ -315,7 +315,7 @@ def _is_users_module(value: Any) -> TypeGuard[types.ModuleType]:
 
 
 def _made_of(cls: type) -> dict[str, Any]:
-    """The fields of a dataclass or named tuple, the members of an enum: what Python makes the rest of the class of."""
+    """The fields of a dataclass or named tuple, the members of an enum: Python derives the rest from them."""
     if issubclass(cls, enum.Enum):
         return {name: member._value_ for name, member in cls.__members__.items()}
     if "__dataclass_fields__" in vars(cls):
@@ -328,7 +328,7 @@ def _made_of(cls: type) -> dict[str, Any]:
 
 
 def _is_made(cls: type, name: str, value: Any) -> bool:
-    """Whether Python has made an attribute of such a class."""
+    """Whether Python has generated an attribute of such a class."""
     function = getattr(value, "__func__", value)
     if isinstance(function, types.FunctionType):
         return function.__code__.co_filename == "<string>" or function.__globals__.get("__name__") in _MAKERS
@@ -350,7 +350,7 @@ def _is_found_among_users(name: str) -> bool:
 def _annotations(function: types.FunctionType) -> dict[str, Any]:
     try:
         return function.__annotations__
-    except NameError:  # from Python 3.14 on they are worked out when asked for, and may name what is not there
+    except NameError:  # from Python 3.14 on they are evaluated when asked for, and may name what is not there
         return {}
 
 

@@ -1,8 +1,8 @@
 """The text of a code object, equal for equal code, and the names from outside that it uses.
 
-The text is the shape of the source where the source is that of the code at hand, so that comments, layout and another
+The text is the syntax tree where the source is surely that of the code, so that comments, layout and another
 Python make no difference. It is the bytecode otherwise: where the file was edited after it was imported, where there
-is no file, and where several lambdas stand on one line. Pure, but for the source, which comes from Python's own cache.
+is no file, and where several lambdas are on one line. Pure, except for the source, which comes from Python's own cache.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def file_text(filename: str) -> str:
 
 
 def _from_source(code: types.CodeType) -> str:
-    """The shape of the source, if it is surely that of the code: the file may have been edited since."""
+    """The syntax tree of the source, if it is surely that of the code: the file may have been edited since."""
     found = _same(code)
     in_place = {shape for line, shape in found if line == code.co_firstlineno}
     shapes = in_place or {shape for _, shape in found}
@@ -64,14 +64,14 @@ def _from_source(code: types.CodeType) -> str:
 
 
 def _same(code: types.CodeType) -> list[tuple[int, str]]:
-    """The lines and shapes of the functions of the file that have the bytecode of this one."""
+    """The lines and syntax trees of the functions of the file that have the bytecode of this one."""
     wanted, there = _from_bytecode(code), _definitions(file_text(code.co_filename)).get(code.co_name, ())
     return [(found.co_firstlineno, shape) for found, shape in there if _from_bytecode(found) == wanted]
 
 
 @functools.lru_cache(maxsize=64)
 def _definitions(source: str) -> dict[str, list[tuple[types.CodeType, str]]]:
-    """The functions of a text by name, compiled, each with the shape of its source; "": it is not known which."""
+    """The functions of a text by name, compiled, each with its syntax tree; "": it is not known which."""
     try:
         tree = ast.parse(source)
         compiled = compile(source, "<source>", "exec", dont_inherit=True)
@@ -86,7 +86,7 @@ def _definitions(source: str) -> dict[str, list[tuple[types.CodeType, str]]]:
         for code in _inside(compiled):
             at = nodes.get((code.co_name, code.co_firstlineno), [])
             found.setdefault(code.co_name, []).append((code, _shape(_bare(at[0])) if len(at) == 1 else ""))
-    except (SyntaxError, ValueError, RecursionError):  # edited by half, or deeper than Python goes
+    except (SyntaxError, ValueError, RecursionError):  # half edited, or nested too deeply for Python
         return {}
     return found
 

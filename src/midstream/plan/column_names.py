@@ -20,18 +20,18 @@ def clash(names: Iterable[str], taken: Iterable[str]) -> str | None:
 def repeated(names: Iterable[str]) -> str | None:
     """Return the first of some names that another one before it has already, if there is one.
 
-    >>> repeated(["n", "total", "N"]), repeated(["n", "total"])
-    ('N', None)
+    >>> repeated(["n", "total", "N"]), repeated(["n", "total"]), repeated(["", ""])
+    ('N', None, '')
     """
     seen = list[str]()
     for name in names:
-        if clash([name], seen):
+        if clash([name], seen) is not None:
             return name
         seen.append(name)
     return None
 
 
 def refuse_taken(operator: str, names: Iterable[str], taken: Iterable[str]) -> None:
-    """Refuse columns that are called as some of Midstream's own."""
-    if name := clash(names, taken):
+    """Refuse columns with names of Midstream's own columns."""
+    if (name := clash(names, taken)) is not None:
         raise PlanError(f"operator {operator!r}: the column name {name!r} is taken by Midstream; rename it")

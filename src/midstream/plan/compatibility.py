@@ -11,15 +11,13 @@ import msgspec
 
 from midstream.errors import PlanError
 from midstream.plan.plan import (
+    GROUP,
     AnyOperator,
     KeyedOperator,
     Plan,
-    Process,
     Sink,
-    Source,
     StateField,
     field_signature,
-    gives_errors,
 )
 
 
@@ -43,7 +41,7 @@ class Difference(msgspec.Struct, frozen=True):
 
 
 def difference(old: Plan, new: Plan) -> Difference:
-    """Work out what changed; slots and the pickled bytes of code do not count."""
+    """Return what changed; slots and the pickled bytes of code do not count."""
     before = {operator.id: _fingerprint(operator) for operator in old.operators}
     after = {operator.id: _fingerprint(operator) for operator in new.operators}
     return Difference(
@@ -55,7 +53,7 @@ def difference(old: Plan, new: Plan) -> Difference:
 
 def on_trial(old: Plan, new: Plan) -> frozenset[str]:
     """The operators of a new plan that put rows aside, and are new, or get rows of others that are."""
-    guarded = [operator.id for operator in new.operators if gives_errors(operator)]
+    guarded = [operator.id for operator in new.operators if operator.gives_errors]
     if old is new or not guarded:
         return frozenset()
     found = difference(old, new)
@@ -77,17 +75,16 @@ def check_state_fits(old: Plan, new: Plan) -> None:
                 f"{', '.join(operator.keys)}. Give the new operator another id, or start a new checkpoint"
             )
         if before.signature != operator.signature and not _is_older_form(before, operator):
-            way = "Give ms.replace a migrate= function, give" if isinstance(operator, Process) else "Give"
+            way = "Give ms.replace a migrate= function, give" if operator.is_migratable else "Give"
             raise PlanError(
                 f"the state of operator {operator.id!r} is {before.signature}, the new plan declares "
                 f"{operator.signature}. {way} the new operator another id, or keep the declared state"
             )
-        if isinstance(before, Process) and isinstance(operator, Process):
-            _check_shared_fits(before, operator)
+        _check_shared_fits(before, operator)
 
 
 def check_partitioning(old: Plan, new: Plan) -> None:
-    """Refuse a new plan that would look for the state of an operator in other groups; a savepoint is dealt out anew."""
+    """Refuse a new plan that would look for the state of an operator in other groups; savepoints are spread again."""
     known = {operator.id: operator.partition_by for operator in old.of(KeyedOperator)}
     for operator in new.of(KeyedOperator):
         before = known.get(operator.id, operator.partition_by)
@@ -100,12 +97,12 @@ def check_partitioning(old: Plan, new: Plan) -> None:
 
 
 def check_groups(old: Plan, new: Plan, before: int, after: int) -> None:
-    """Refuse to deal the keys out anew where they share state by group: nobody knows which part is whose."""
-    known = {operator.id: operator for operator in old.of(Process)}
-    for operator in new.of(Process):
+    """Refuse to spread keys again where they share state by group: nothing says which part belongs to which key."""
+    known = {operator.id: operator for operator in old.of(KeyedOperator)}
+    for operator in new.of(KeyedOperator):
         was = known.get(operator.id)
-        kept = {field.name for field in was.shared if field.scope == "group"} if was is not None else set()
-        found = [field.name for field in operator.shared if field.name in kept and field.scope == "group"]
+        kept = {field.name for field in was.group_state if field.scope == GROUP} if was is not None else set()
+        found = [field.name for field in operator.group_state if field.name in kept and field.scope == GROUP]
         if was is not None and found and (before != after or was.partition_by != operator.partition_by):
             raise PlanError(
                 f"the state {found[0]!r} of operator {operator.id!r} is shared by the keys of a group, and cannot be "
@@ -114,10 +111,10 @@ def check_groups(old: Plan, new: Plan, before: int, after: int) -> None:
             )
 
 
-def _check_shared_fits(before: Process, operator: Process) -> None:
-    """Refuse other types for state that is not of a key: no function can migrate it key by key."""
-    known = {field.name: _shared_signature(field) for field in before.shared}
-    for field in operator.shared:
+def _check_shared_fits(before: KeyedOperator, operator: KeyedOperator) -> None:
+    """Refuse other types for state that does not belong to a key: no function can migrate it key by key."""
+    known = {field.name: _shared_signature(field) for field in before.group_state}
+    for field in operator.group_state:
         was, now = known.get(field.name), _shared_signature(field)
         if was is not None and was != now:
             raise PlanError(
@@ -132,25 +129,12 @@ def _shared_signature(field: StateField) -> str:
 
 def _is_older_form(running: KeyedOperator, operator: KeyedOperator) -> bool:
     """Whether an operator reads a form of the state that the running one knows: one was migrated from the other."""
-    if not isinstance(running, Process) or not isinstance(operator, Process):
-        return False
-    return _form(running) in _forms_before(operator) or _form(operator) in _forms_before(running)
-
-
-def _form(operator: Process) -> tuple[int, tuple[StateField, ...]]:
-    return operator.base, operator.state
-
-
-def _forms_before(operator: Process) -> list[tuple[int, tuple[StateField, ...]]]:
-    found, migration = [], operator.migration
-    while migration is not None:
-        found.append((migration.base, migration.state))
-        migration = migration.before
-    return found
+    one, other = running.forms, operator.forms
+    return any(form in other[1:] for form in one[:1]) or any(form in one[1:] for form in other[:1])
 
 
 def with_sinks_of(plan: Plan, script: Plan) -> Plan:
-    """Take the sinks of the script where they are the same: one that was kept has lost its passwords."""
+    """Use the sinks of the script where they are the same: a stored one has lost its passwords."""
     live = {sink.id: sink for sink in script.of(Sink)}
     operators = []
     for operator in plan.operators:
@@ -161,14 +145,9 @@ def with_sinks_of(plan: Plan, script: Plan) -> Plan:
 
 
 def inheriting(old: Plan, new: Plan) -> Plan:
-    """Let operators of a new plan that declare the state they had read it where it lies, and as it was migrated."""
-    known = {operator.id: operator for operator in old.of(Process)}
-    operators = []
-    for operator in new.operators:
-        before = known.get(operator.id)
-        if before is not None and isinstance(operator, Process) and _reads_plainly(operator, before):
-            operator = msgspec.structs.replace(operator, base=before.base, migration=before.migration)
-        operators.append(operator)
+    """Let operators of a new plan that declare the same state read it where it is, and as it was migrated."""
+    known = {operator.id: operator for operator in old.operators}
+    operators = (o.inheriting(known[o.id]) if o.id in known else o for o in new.operators)
     return msgspec.structs.replace(new, operators=tuple(operators))
 
 
@@ -178,7 +157,7 @@ def asked(operator: KeyedOperator) -> int:
 
 
 def with_slots_of(old: Plan, script: Plan) -> Plan:
-    """Let operators that ask for as many slots as they did keep those that they were rescaled to since."""
+    """Let operators that ask for as many slots as before keep the number that they were rescaled to since."""
     known = {operator.id: operator for operator in old.of(KeyedOperator)}
     operators = []
     for operator in script.operators:
@@ -196,11 +175,6 @@ def has_same_slots(one: Plan, other: Plan) -> bool:
     return first == second
 
 
-def _reads_plainly(operator: Process, before: Process) -> bool:
-    is_new = operator.migration is None and operator.base == 0
-    return is_new and operator.signature == before.signature
-
-
 def _fingerprint(operator: AnyOperator) -> Any:
     def strip(plain: Any) -> Any:
         if isinstance(plain, dict):
@@ -211,11 +185,4 @@ def _fingerprint(operator: AnyOperator) -> Any:
             return [strip(each) for each in plain]
         return plain
 
-    plain = msgspec.to_builtins(operator)
-    if isinstance(operator, Process):
-        plain["state"] = [repr(field) for field in (*operator.state, *operator.shared)]
-        plain["shared"] = ()
-        plain["migration"] = repr(operator.migration)
-    if isinstance(operator, (Sink, Source)):
-        plain.pop("code")  # a sink is known by its description, a source by its id and schema
-    return strip(plain)
+    return strip(operator.compared())

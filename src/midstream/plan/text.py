@@ -13,10 +13,7 @@ import msgspec
 
 from midstream.errors import PlanError
 from midstream.plan.plan import (
-    AnyOperator,
-    Migration,
     Plan,
-    Process,
     StateField,
     Tuning,
     node_of,
@@ -45,7 +42,7 @@ class _Tagged(msgspec.Struct):
 
 
 def decode_plain(text: bytes | msgspec.Raw) -> Plan:
-    """Read a plan whose defaults of state stay as they were written; nodes are those that are registered."""
+    """Read a plan, leaving defaults of state as they were written; nodes are those that are registered."""
     written = msgspec.json.decode(text, type=_Written)
     tags = [msgspec.json.decode(raw, type=_Tagged).kind for raw in written.operators]
     operators: tuple[Any, ...] = tuple(
@@ -57,25 +54,11 @@ def decode_plain(text: bytes | msgspec.Raw) -> Plan:
 def _with_defaults(plan: Plan, convert: Callable[[StateField], Any]) -> Plan:
     """Convert the defaults of declared state: JSON has no infinities, decimals or moments."""
 
-    def fields(state: tuple[StateField, ...]) -> tuple[StateField, ...]:
-        return tuple(msgspec.structs.replace(field, default=convert(field)) for field in state)
+    def converted(field: StateField) -> StateField:
+        return msgspec.structs.replace(field, default=convert(field))
 
-    def migration(older: Migration | None) -> Migration | None:
-        if older is None:
-            return None
-        return msgspec.structs.replace(older, state=fields(older.state), before=migration(older.before))
-
-    def converted(operator: AnyOperator) -> AnyOperator:
-        if not isinstance(operator, Process):
-            return operator
-        return msgspec.structs.replace(
-            operator,
-            state=fields(operator.state),
-            shared=fields(operator.shared),
-            migration=migration(operator.migration),
-        )
-
-    return msgspec.structs.replace(plan, operators=tuple(map(converted, plan.operators)))
+    operators = tuple(operator.with_fields(converted) for operator in plan.operators)
+    return msgspec.structs.replace(plan, operators=operators)
 
 
 def _shown(field: StateField) -> str | None:

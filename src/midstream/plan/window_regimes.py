@@ -1,7 +1,7 @@
-"""Windows whose size or slide has been changed: which of them are of which shape, and in what panes their rows lie.
+"""Windows whose size or slide has been changed: which of them have which, and the panes that hold their rows.
 
-A *regime* is the windows of one shape that start in a span of time. A change begins a new regime behind all rows that
-have been taken, so what is open keeps its shape, and a window holds the rows within its bounds under every plan:
+A *regime* is the windows of one size and slide that start in a span of time. A change begins a new regime after all
+rows that have been taken, so what is open keeps its size, and a window holds the rows within its bounds:
 
     old   |----|----|----|
     new                  |------|------|--- ...
@@ -17,23 +17,23 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from midstream.plan.windows import LONG_AGO, Window
+from midstream.plan.windows import LONG_AGO, TimeWindow
 
 FOR_EVER = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
 class Regime:
-    """Windows of one shape that start in a span of time.
+    """Windows of one size and slide that start in a span of time.
 
-    >>> tens = Regime(Window(10, 10), until=30)
+    >>> tens = Regime(TimeWindow(10, 10), until=30)
     >>> tens.end, tens.last_end(12), tens.last_end(55), tens.next_end(12, after=20)
     (30, 20, 30, 30)
     >>> tens.next_end(12, after=30) == FOR_EVER
     True
     """
 
-    window: Window
+    window: TimeWindow
     since: int = LONG_AGO  # the start of its first window; a multiple of the slide
     until: int = FOR_EVER  # its windows start before
 
@@ -63,9 +63,9 @@ class Regime:
     def has_window(self, first: int, last: int, after: int = LONG_AGO, until: int = FOR_EVER) -> bool:
         """Whether one of its windows holds two moments, starts after a third, and ends at a fourth or before.
 
-        >>> [Regime(Window(10, 5)).has_window(7, last) for last in (14, 15)]
+        >>> [Regime(TimeWindow(10, 5)).has_window(7, last) for last in (14, 15)]
         [True, False]
-        >>> [Regime(Window(10, 5)).has_window(7, 12, after, until=15) for after in (4, 5)]
+        >>> [Regime(TimeWindow(10, 5)).has_window(7, 12, after, until=15) for after in (4, 5)]
         [True, False]
         """
         end = self.last_end(min(first, until - self.window.size))
@@ -73,7 +73,7 @@ class Regime:
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class PaneSpan:
     """A span of time in which all panes are of one width."""
 
     start: int  # no pane begins before and reaches into it
@@ -81,37 +81,37 @@ class Segment:
     regimes: tuple[Regime, ...]  # that have windows over it
 
 
-def segments(regimes: Sequence[Regime]) -> tuple[Segment, ...]:
+def pane_spans(regimes: Sequence[Regime]) -> tuple[PaneSpan, ...]:
     """The spans of time, one after the other, over which the same regimes have windows.
 
-    >>> [(s.start, s.width) for s in segments([Regime(Window(10, 5), 0, 20), Regime(Window(8, 4), 20)])]
+    >>> [(s.start, s.width) for s in pane_spans([Regime(TimeWindow(10, 5), 0, 20), Regime(TimeWindow(8, 4), 20)])]
     [(0, 5), (20, 1), (25, 4)]
     """
     edges = sorted({edge for regime in regimes for edge in (regime.since, regime.end) if edge < FOR_EVER})
     found = []
     for edge in edges:
         over = tuple(regime for regime in regimes if regime.since <= edge < regime.end)
-        found.append(Segment(edge, math.gcd(*(regime.window.pane for regime in over)), over))
+        found.append(PaneSpan(edge, math.gcd(*(regime.window.pane for regime in over)), over))
     return tuple(found)
 
 
-def succeeded(regimes: Sequence[Regime], window: Window, latest: int | None) -> tuple[Regime, ...]:
-    """The regimes under a plan that wants windows of a shape from now on.
+def succeeded(regimes: Sequence[Regime], window: TimeWindow, latest: int | None) -> tuple[Regime, ...]:
+    """The regimes under a plan that wants windows of a size and slide from now on.
 
     The new windows start at the first multiple of their slide that is not before the next start of an old one.
 
     Args:
         regimes: so far; none: the operator is new.
-        window: the shape that new windows have.
+        window: size and slide of new windows.
         latest: the latest row that was taken, or the start of its pane; `None`: there was none.
 
-    >>> succeeded([Regime(Window(10, 10))], Window(15, 15), latest=12)[1].since
+    >>> succeeded([Regime(TimeWindow(10, 10))], TimeWindow(15, 15), latest=12)[1].since
     30
     """
     if regimes and regimes[-1].window == window:
         return tuple(regimes)
     begun = [regime for regime in regimes if latest is not None and regime.since <= latest]  # others have no rows
-    if latest is None or not begun:  # what was there before the first regime is forgotten: it is not begun again
+    if latest is None or not begun:  # what was before the first regime is forgotten: it does not begin again
         return (Regime(window, _multiple(window.slide, regimes[0].since) if regimes else LONG_AGO),)
     *older, old = begun
     if old.window == window:
@@ -128,8 +128,8 @@ def _multiple(slide: int, least: int) -> int:
 def without_past(regimes: Sequence[Regime], forgotten: int) -> tuple[Regime, ...]:
     """Leave out those whose windows have all ended at a moment, and take no rows any more.
 
-    >>> without_past([Regime(Window(10, 10), until=30), Regime(Window(15, 15), 30)], forgotten=30)
-    (Regime(window=Window(size=15, slide=15), since=30, until=4611686018427387904),)
+    >>> without_past([Regime(TimeWindow(10, 10), until=30), Regime(TimeWindow(15, 15), 30)], forgotten=30)
+    (Regime(window=TimeWindow(size=15, slide=15), since=30, until=4611686018427387904),)
     """
     return tuple(regime for regime in regimes if regime.end > forgotten)
 
@@ -137,11 +137,11 @@ def without_past(regimes: Sequence[Regime], forgotten: int) -> tuple[Regime, ...
 def pane_sql(regimes: Sequence[Regime], time: str, forgotten: str | None) -> str:
     """The start of the pane of a row, as SQL; null if all windows that hold it have ended before a moment, also SQL.
 
-    >>> pane_sql([Regime(Window(10, 5))], "t", forgotten="70L")
+    >>> pane_sql([Regime(TimeWindow(10, 5))], "t", forgotten="70L")
     'if(t - pmod(t, 5L) + 10L > 70L, t - pmod(t, 5L), null)'
     """
-    parts = segments(regimes)
-    panes = [_in_segment(part, time, forgotten) for part in parts]
+    parts = pane_spans(regimes)
+    panes = [_in_span(part, time, forgotten) for part in parts]
     begins = [part.start for part in parts]
     if begins[0] == LONG_AGO:
         begins = begins[1:]
@@ -153,10 +153,10 @@ def pane_sql(regimes: Sequence[Regime], time: str, forgotten: str | None) -> str
     return f"case {' '.join(cases)} else {panes[-1]} end"
 
 
-def _in_segment(part: Segment, time: str, forgotten: str | None) -> str:
+def _in_span(part: PaneSpan, time: str, forgotten: str | None) -> str:
     pane = f"{time} - pmod({time}, {part.width}L)"
     if part.start != LONG_AGO and part.start % part.width:
-        pane = f"if({pane} < {part.start}L, {part.start}L, {pane})"  # greatest() would give a row without time one
+        pane = f"if({pane} < {part.start}L, {part.start}L, {pane})"  # greatest() would put a row without time into one
     if forgotten is None:
         return pane
     ends = [

@@ -1,7 +1,7 @@
 """Windows of event time: where they begin and end, and the panes that they share. Pure arithmetic, in microseconds.
 
 A window holds `[start, start + size)`; windows start at multiples of their slide. Sliding windows overlap, so rows are
-kept once, in *panes* as long as the greatest common divisor of size and slide, and a window is put together from its
+kept once, in *panes* as long as the greatest common divisor of size and slide, and a window is merged from its
 panes when it is closed: what a row costs does not depend on how many windows it is in. Sessions begin and end where
 their rows do.
 """
@@ -21,10 +21,10 @@ END_OF_TIME = 253_402_300_799_000_000  # the watermark after the end of the inpu
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
-    """Windows of one size that start in one distance.
+class TimeWindow:
+    """Windows of one size that start at one interval.
 
-    >>> ten = Window(10, 5)
+    >>> ten = TimeWindow(10, 5)
     >>> ten.pane, ten.first_end(12), ten.last_end(12)
     (5, 15, 20)
     >>> ten.next_end(12, after=15)
@@ -46,7 +46,7 @@ class Window:
 
     @property
     def kept_in(self) -> str:
-        """In what form state is kept, in words."""
+        """The form in which state is kept, in words."""
         return "in panes"
 
     def first_end(self, time: int) -> int:
@@ -74,11 +74,11 @@ class Session:
 
     @property
     def kept_in(self) -> str:
-        """In what form state is kept, in words."""
+        """The form in which state is kept, in words."""
         return "in sessions"
 
 
-AnyWindow = Window | Session
+AnyWindow = TimeWindow | Session
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class CountWindow:
     timeout: int = 0  # microseconds; 0: a window waits for its rows for ever
 
 
-def tumbling(size: Duration) -> Window:
+def tumbling(size: Duration) -> TimeWindow:
     """Windows one after the other: every row is in exactly one.
 
     >>> tumbling("10 seconds").pane
@@ -99,13 +99,13 @@ def tumbling(size: Duration) -> Window:
     return sliding(size, size)
 
 
-def sliding(size: Duration, slide: Duration) -> Window:
-    """Windows of a size, one starting every `slide`, which is not longer: they overlap.
+def sliding(size: Duration, slide: Duration) -> TimeWindow:
+    """Windows of a size, one starting every `slide`, which is at most the size: they overlap.
 
     >>> sliding("10 seconds", "2 seconds").pane
     2000000
     """
-    window = Window(micros(size), micros(slide))
+    window = TimeWindow(micros(size), micros(slide))
     if window.size <= 0 or window.slide <= 0:
         raise PlanError(f"a window needs a size and a slide above zero, not {size!r} and {slide!r}")
     if window.slide > window.size:
@@ -116,8 +116,8 @@ def sliding(size: Duration, slide: Duration) -> Window:
 def session(gap: Duration) -> Session:
     """Windows that begin with a row and end `gap` after the last one, when no other has come by then.
 
-    Promised: two rows of a key are in one session if less than `gap` lies between them, or if others fill the time
-    between them so. Not promised: a greatest length; rows without a pause are one session, and it is kept till its end.
+    Promised: two rows of a key are in one session if less than `gap` lies between them, or if others bridge the time
+    between them. Not promised: a greatest length; rows without a pause are one session, kept until it ends.
 
     >>> session("30 minutes").gap
     1800000000
@@ -131,8 +131,8 @@ def session(gap: Duration) -> Session:
 def count_window(size: int, step: int | None = None, timeout: Duration | None = None) -> CountWindow:
     """Windows of `size` rows of a key, one beginning every `step` rows; without `step` one after the other.
 
-    Promised: with a `timeout` a window that is not full comes out so long after its first row, in event time if there
-    is one, else by the clock of the epochs. Not promised: that it comes out ever, without one.
+    Promised: with a `timeout` a window that is not full is emitted that long after its first row, in event time if
+    there is one, else by the clock of the epochs. Not promised: that it is ever emitted, without one.
 
     >>> count_window(100, 10, "1 minute")
     CountWindow(size=100, step=10, timeout=60000000)
@@ -143,5 +143,5 @@ def count_window(size: int, step: int | None = None, timeout: Duration | None = 
             f"a window by count needs a whole number of rows, and a step between 1 and it, not {size!r} and {step!r}"
         )
     if timeout is not None and not micros(timeout):
-        raise PlanError("the timeout of a window by count must be longer than nothing")
+        raise PlanError("the timeout of a window by count must be longer than 0")
     return CountWindow(size, step, micros(timeout) if timeout is not None else 0)

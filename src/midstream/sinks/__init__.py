@@ -78,7 +78,7 @@ def delta(
 ) -> Delta:
     """Append to a Delta table at a path or URI; needs `midstream[delta]`. See `Delta`.
 
-    `merge_schema=True` lets an epoch add columns; `partition_by` counts when the table is made.
+    `merge_schema=True` lets an epoch add columns; `partition_by` matters when the table is created.
     """
     return Delta(table, partition_by, merge_schema, storage_options or {})
 

@@ -1,6 +1,6 @@
 """The contract of every sink: stage -> commit record -> publish, repeatable.
 
-An epoch's rows reach a sink in two steps. `stage` makes them durable where no reader looks. Then the engine
+An epoch's rows reach a sink in two steps. `stage` makes them durable where no reader sees them. Then the engine
 writes the commit record, which names what was staged, and only then `publish` makes them visible. A crash
 between the two is repaired by publishing again; so a publish that is repeated must change nothing. An epoch
 that is run again before its commit is staged again, under another run; what the first run staged is never
@@ -9,7 +9,7 @@ published, only cleaned.
 An epoch is known by its number and the id of its commit: after a checkpoint was restored from a copy the same
 numbers come again with other rows, and a sink that remembers must not take the one for the other.
 
-A sink that keeps to this gives each committed epoch exactly once. One that cannot (a screen, a user's
+A sink that keeps to this has each committed epoch exactly once. One that cannot (a screen, a user's
 function) says so in `guarantee`.
 """
 
@@ -43,7 +43,7 @@ class Sink(ABC):
 
     The engine promises: `open` comes first, in every process; `stage` may be called several times for an
     epoch, `publish` only for the one run that the commit record names, epochs in ascending order, each as
-    often as crashes ask for; `clean` for what is published, and for runs that never committed. Calls never
+    often as crashes require; `clean` for what is published, and for runs that never committed. Calls never
     overlap.
 
     A sink promises what its `guarantee` says, that it can be pickled, and that no secret is in the pickled
@@ -51,10 +51,10 @@ class Sink(ABC):
     """
 
     guarantee: ClassVar[str]
-    remembers: ClassVar[bool] = False  # it can be asked, also by another process, what was published to it
+    remembers: ClassVar[bool] = False  # it knows, in any process, what was published to it
 
     def open(self, spark: SparkSession, sink: str, job: str) -> None:  # noqa: B027  most sinks need nothing
-        """Check the target, and make what the sink needs there; raises `SinkError` that says what to do."""
+        """Check the target, and create what the sink needs there; raise a `SinkError` that says what to do."""
 
     @abstractmethod
     def stage(self, df: DataFrame, staging: Staging) -> Staged:
@@ -66,18 +66,18 @@ class Sink(ABC):
 
     @abstractmethod
     def publish(self, staged: Staged, spark: SparkSession) -> None:
-        """Make the rows visible; repeated, it changes nothing.
+        """Make the rows visible; a second call changes nothing.
 
-        A sink that remembers is asked again also after `clean`; others are not.
+        A sink that remembers may be called again even after `clean`; others are not.
 
         Raises:
             OtherHistoryError: the sink has this epoch, or a later one, of another history.
-            LostRowsError: what was staged is not there any more, and was not published.
+            LostRowsError: what was staged is gone, and was not published.
         """
 
     def published(self, sink: str, job: str) -> Delivered | None:
-        """Return the newest epoch with rows that was published; only asked where the sink remembers."""
-        raise NotImplementedError(f"{type(self).__name__} says that it remembers, and has no published()")
+        """Return the newest epoch with rows that was published; only called where the sink remembers."""
+        raise NotImplementedError(f"{type(self).__name__} says that it remembers, but has no published()")
 
     @abstractmethod
     def clean(self, what: Staging | Staged) -> None:
@@ -106,8 +106,8 @@ def refuse_other_history(sink: str, where: str, found: Delivered, wanted: Staged
         return
     raise OtherHistoryError(
         f"sink {sink!r} cannot publish epoch {wanted.epoch} (commit {wanted.commit}): {where} has epoch {found.epoch} "
-        f"of commit {found.commit or 'unknown'}. The checkpoint was restored from a copy, and has gone on in another "
-        "way: restore the sink to the same moment too, or take its newer epochs out; docs/operations.md says how"
+        f"of commit {found.commit or 'unknown'}. The checkpoint was restored from a copy, and its history "
+        "differs: restore the sink to the same moment, or remove its newer epochs; docs/operations.md says how"
     )
 
 
@@ -119,7 +119,7 @@ class Secret:
         self.value = value
 
     def __bool__(self) -> bool:
-        """Whether the value is still there."""
+        """Tell whether the value is still there."""
         return bool(self.value)
 
     def __repr__(self) -> str:

@@ -34,7 +34,7 @@ class Delta(SpooledSink):
     table is made by the first epoch with rows, all columns nullable; other writers may append to it, compact
     it and vacuum it.
 
-    Promised: each epoch once, visible as a whole. Not promised: the same if someone restores the table to an
+    Promised: each epoch once, visible as a whole. Not promised: that, if someone restores the table to an
     older version or lets `delta.setTransactionRetentionDuration` forget the transaction; on S3 without
     conditional writes, safety among several writers (see the locking providers of `deltalake`).
     """
@@ -101,7 +101,7 @@ class Delta(SpooledSink):
         except Exception as error:  # what fails while the rows are streamed comes back as a bare Exception
             raise SinkError(
                 f"sink {staged.sink!r} cannot append epoch {staged.epoch} to {self._table}: "
-                f"{_first_line(error)}. The rows are kept in the checkpoint: remove the cause, and start the "
+                f"{_first_line(error)}. The rows are kept in the checkpoint: remove the cause and start the "
                 "job again"
             ) from error
 
@@ -134,8 +134,8 @@ class Delta(SpooledSink):
         except (deltalake.exceptions.DeltaError, OSError) as error:
             raise SinkError(
                 f"sink {sink!r} cannot read the Delta table {self._table}: {_first_line(error)}. Check the "
-                "address, the rights and the storage options (secrets are not kept in the checkpoint: give "
-                "them again in the script or in the environment)"
+                "address, the rights and the storage options (secrets are not kept in the checkpoint: provide "
+                "them in the script or in the environment)"
             ) from error
 
     def _check(self, schema: pa.Schema, sink: str) -> None:

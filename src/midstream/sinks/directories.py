@@ -17,8 +17,8 @@ from midstream.checkpoint.storage import Storage, file_system
 from midstream.errors import SinkError
 from midstream.sinks.contract import LostRowsError
 
-# No _SUCCESS and no checksum files: nobody looks at them, and for each file and directory that Hadoop creates
-# on a local disk it forks a `chmod` (1 000 rows in 2 partitions: 84 ms and 12 forks as it comes, 53 ms and 5
+# No _SUCCESS and no checksum files: nothing reads them, and for each file and directory that Hadoop creates
+# on a local disk it forks a `chmod` (1 000 rows in 2 partitions: 84 ms and 12 forks by default, 53 ms and 5
 # like this).
 _QUIET = {
     "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
@@ -65,10 +65,10 @@ def write(
     options: Mapping[str, str],
     partition_by: Sequence[str] = (),
 ) -> list[str]:
-    """Write rows with one Spark job into a directory not there yet; give the files, in partition order.
+    """Write rows with one Spark job into a new directory; return the files, in partition order.
 
     Spark's committer moves only files of successful task attempts into the directory, so that retries and
-    speculative twins leave nothing there; a late one writes below `_temporary`, which everybody ignores.
+    speculative twins leave nothing there; a delayed one writes below `_temporary`, which all readers ignore.
     """
     filesystem, path = resolve(location)
     writer = df.write.format(format).options(**{**_QUIET, **options})
@@ -80,8 +80,8 @@ def write(
         writer = writer.partitionBy(*partition_by)
     timestamps, readable = "spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS"
     if df.sparkSession.conf.get(timestamps) != readable:
-        # In Spark's default form others misread what lies after 2262. It is no option of the writer, only of
-        # the session; the one a batch comes with is the query's own.
+        # In Spark's default format other readers misread times after 2262. It is no option of the writer, only
+        # of the session; that of a batch belongs to the query.
         df.sparkSession.conf.set(timestamps, readable)
     writer.save(spark_path(location))
     return list_files(location)
@@ -105,7 +105,7 @@ def drop(location: str, files: Sequence[str]) -> None:
 
 
 def make_durable(location: str, files: Sequence[str]) -> None:
-    """Bring files and their directories to the disk, where it is a local one; others have done so."""
+    """Sync files and their directories on a local disk; other file systems have done so."""
     filesystem, path = resolve(location)
     if not isinstance(filesystem, pafs.LocalFileSystem):
         return
@@ -121,13 +121,13 @@ def make_durable(location: str, files: Sequence[str]) -> None:
 
 
 def refuse_lost(location: str, files: Sequence[str], sink: str, epoch: int) -> None:
-    """Refuse to go on where staged files are gone: nobody else has their rows."""
+    """Refuse to go on where staged files are gone: nothing else has their rows."""
     with _reported("listed", location):
         lost = sorted(set(files) - set(list_files(location)))
     if lost:
         raise LostRowsError(
-            f"sink {sink!r}: rows of epoch {epoch} were staged in {location}, are committed and not published, and "
-            f"{lost[0]} is gone from there. Bring it back from a copy and start the job again, or start it with "
+            f"sink {sink!r}: rows of epoch {epoch} were staged in {location} and committed, but not published, and "
+            f"{lost[0]} is gone from there. Restore it from a copy and start the job again, or start it with "
             "on_lost_output='accept' to go on without these rows"
         )
 

@@ -38,14 +38,14 @@ class Files(Sink):
 
     Readers that know Hive-style partitions (Spark, DuckDB, pyarrow, pandas, Polars) see whole committed
     epochs only, with the epoch's number as column `epoch`; rows of epochs still to come wait in
-    `path/.midstream/`. A reader that takes a pattern is best given `path/epoch=*/*.parquet`. An epoch without
+    `path/.midstream/`. For a reader that takes a pattern, use `path/epoch=*/*.parquet`. An epoch without
     rows leaves nothing. Epochs may be deleted or compacted by others, once a later one is there. The newest
-    epoch and the id of its commit stand in `path/.midstream/published.json`.
+    epoch and the id of its commit are in `path/.midstream/published.json`.
 
     Promised: on file systems with an atomic rename of directories (local disks, NFS, HDFS) a reader sees an
     epoch wholly or not at all, and once. Not promised: the same on object stores, where a rename is a copy
     and a reader may see a part of the newest epoch for a moment (in the end it is there once); that two jobs
-    which start in the same instant on an unused directory are kept apart; a CSV row whose one column is null
+    which start at the same instant on an unused directory are kept apart; a CSV row whose one column is null
     (Spark writes nothing for it: set the option `nullValue`).
     """
 
@@ -97,7 +97,7 @@ class Files(Sink):
             with filesystem.open_output_stream(draft) as out:
                 out.write(json.dumps(owner).encode())
             hidden = directories.join(self._path, _HIDDEN)
-            directories.make_durable(hidden, [os.path.basename(draft)])  # one that is empty would be nobody's
+            directories.make_durable(hidden, [os.path.basename(draft)])  # an empty one would belong to no job
             filesystem.move(draft, marker)
             directories.make_durable(hidden, ())
         except (OSError, ValueError) as error:
@@ -154,8 +154,8 @@ class Files(Sink):
     def published(self, sink: str, job: str) -> Delivered | None:
         """Return the newest epoch that was published to the directory.
 
-        The note is not synced, and a crash of the machine may take it back by some epochs; the directories of epochs
-        are, so the newer of both counts.
+        The note is not synced, so a crash of the machine may set it back by some epochs; the directories of epochs are
+        synced, so the newer of both counts.
         """
         filesystem, path = directories.resolve(self._path)
         try:
@@ -173,7 +173,7 @@ class Files(Sink):
         return self._newest
 
     def _note(self) -> Delivered | None:
-        """Read what is written down of the newest epoch; what cannot be read says nothing."""
+        """Read the note of the newest epoch; None if it cannot be read."""
         filesystem, path = directories.resolve(self._path)
         note = f"{path}/{_HIDDEN}/{_PUBLISHED}"
         if filesystem.get_file_info(note).type != pafs.FileType.File:
@@ -194,19 +194,19 @@ class Files(Sink):
                 self._newest = None
                 raise LostRowsError(
                     f"sink {staged.sink!r}: the directory {self._path} was deleted, emptied or exchanged while the job "
-                    f"ran: it had epoch {before.epoch}. Bring it back from a copy and start the job again, or start it "
+                    f"ran: it had epoch {before.epoch}. Restore it from a copy and start the job again, or start it "
                     "with on_lost_output='accept' to go on without what it had"
                 )
             found = before
         if found is None or found.epoch < staged.epoch:
             return False
         if found.epoch == staged.epoch and not found.commit:
-            return False  # what is in the directory says whose it is
+            return False  # the files in it say whose it is
         refuse_other_history(staged.sink, self._path, found, staged)
         return True
 
     def _remember(self, newest: Delivered) -> None:
-        """Write down what is published; if this is lost in a crash, the names of the files still say it."""
+        """Note what is published; if a crash loses the note, the names of the files still say it."""
         filesystem, path = directories.resolve(self._path)
         note = f"{path}/{_HIDDEN}/{_PUBLISHED}"
         draft = note if not isinstance(filesystem, pafs.LocalFileSystem) else f"{note}.{uuid.uuid4().hex}"
@@ -268,7 +268,7 @@ class Files(Sink):
         return not text
 
     def _copy(self, staged: Staged, target: str) -> None:
-        """Publish where directories cannot be renamed, file by file; a repetition copies the same again."""
+        """Publish where directories cannot be renamed, file by file; a repetition copies the same files again."""
         filesystem, source = directories.resolve(staged.location)
         for name in staged.files:
             file = f"{target}/{name}"

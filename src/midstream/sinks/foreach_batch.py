@@ -21,7 +21,7 @@ class ForeachBatch(SpooledSink):
     """Calls `fn(df, epoch)` on the driver with the rows of each committed epoch.
 
     Promised: `fn` sees only committed epochs, in ascending order, and on every call for an epoch the same
-    rows, read back from the spool. It is not called for epochs without rows. Not promised: that it is called
+    rows, read back from the checkpoint. It is not called for epochs without rows. Not promised: that it is called
     once; so let it write by epoch (replace what the epoch wrote before, or skip an epoch it has seen). `df`
     is gone when `fn` returns.
     """

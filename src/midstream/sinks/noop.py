@@ -1,4 +1,4 @@
-"""Nowhere: for benchmarks, and for flows that are there for their state."""
+"""Nowhere: for benchmarks, and for flows that exist for their state."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def _in_quotes(text: Column) -> Column:
 
 
 def _unfit(column: Column, kind: T.DataType) -> Column | None:
-    """Find values that PostgreSQL, or the way there, cannot take; None where a type has none."""
+    """Find values that PostgreSQL, or CSV on the way there, cannot take; None where a type has none."""
     kind = _plain(kind)
     if isinstance(kind, T.StringType | T.CharType | T.VarcharType):
         return column.contains("\0") | ~F.is_valid_utf8(column)

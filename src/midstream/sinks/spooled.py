@@ -1,4 +1,4 @@
-"""The spool: an epoch's rows as Parquet inside the checkpoint, from which a sink publishes them."""
+"""Rows of an epoch staged as Parquet inside the checkpoint, from which a sink publishes them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _ARROW: dict[type[T.DataType], pa.DataType] = {
 
 
 class SpooledSink(Sink):
-    """A sink whose rows wait in the spool, written by the executors; `publish` reads them on the driver.
+    """A sink whose rows are staged in the checkpoint by the executors; `publish` reads them on the driver.
 
     A subclass writes `publish` and `describe`, and may refuse or reshape rows in `prepare`.
     """
@@ -60,12 +60,12 @@ class SpooledSink(Sink):
         return df
 
     def clean(self, what: Staging | Staged) -> None:
-        """Remove the spooled files."""
+        """Remove the staged files."""
         directories.remove(what.spool if isinstance(what, Staging) else what.location)
 
 
 def refuse_lost(staged: Staged) -> None:
-    """Refuse to publish what is not in the spool any more."""
+    """Refuse to publish where staged files are gone."""
     directories.refuse_lost(staged.location, staged.files, staged.sink, staged.epoch)
 
 
@@ -87,7 +87,7 @@ def read(staged: Staged) -> pa.RecordBatchReader:
 
 
 def arrow_schema(spark_schema: T.StructType, sink: str) -> pa.Schema:
-    """Return the Arrow form of a Spark schema; all may be null, so that one epoch's plan binds no other."""
+    """Return the Arrow form of a Spark schema; all may be null, so that one epoch's plan does not bind another."""
     fields = []
     for field in spark_schema:
         try:

@@ -44,7 +44,7 @@ def spool(
     from midstream.sources.spools.segments import local_directory, read_spec
 
     path = local_directory(directory)
-    read_spec(path)  # better here than in the middle of an error of Spark
+    read_spec(path)  # fail here, not deep inside an error of Spark
     if max_rows_per_epoch is not None and max_rows_per_epoch < 1:
         raise PlanError(f"max_rows_per_epoch must be 1 or more, not {max_rows_per_epoch}")
     if not re.fullmatch(r"[\w-][\w.-]{0,99}", reader):

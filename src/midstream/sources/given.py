@@ -37,14 +37,14 @@ def given(id: str, source: DataFrame | Callable[..., DataFrame]) -> tuple[Source
 
 
 def made(id: str, made_by: Code, spark: SparkSession, max_rows: int | None = None) -> DataFrame:
-    """Make a source, bounded if it can be and shall be."""
+    """Make a source, with a bound on the rows of an epoch if one is set and the source takes one."""
     function = code.load(made_by)
     limit = {LIMIT: max_rows} if max_rows is not None and is_bounded(made_by) else {}
     return _checked(id, function(spark, **limit))
 
 
 def is_bounded(made_by: Code | None) -> bool:
-    """Tell whether a source can be told how many rows an epoch may have."""
+    """Tell whether a source takes a bound on the rows of an epoch."""
     return made_by is not None and LIMIT in inspect.signature(code.load(made_by)).parameters
 
 
@@ -60,14 +60,14 @@ def _checked(id: str, frame: Any) -> DataFrame:
         shown = "a batch DataFrame" if hasattr(frame, "schema") else type(frame).__name__
         raise PlanError(
             f"source {id!r} must be a streaming DataFrame (spark.readStream...) or a function of the session that "
-            f"gives one, not {shown}"
+            f"returns one, not {shown}"
         )
     instead = INSTEAD | STATEFUL
     _, offender = reads_and_offends(frame._jdf.queryExecution().analyzed(), lambda leaf: leaf.isStreaming(), instead)
     if offender is not None:
         raise PlanError(
-            f"source {id!r} holds {offender}, which would keep state of Spark's own, fixed when the query starts: give "
-            f"the source without it, and {instead[offender]}"
+            f"source {id!r} holds {offender}, which would keep state inside Spark, fixed when the query starts: remove "
+            f"it from the source, and {instead[offender]}"
         )
     return frame  # type: ignore[no-any-return]
 

@@ -1,10 +1,10 @@
-"""The rows of each source in a batch, as a query that Spark still may optimise.
+"""The rows of each source in a batch, as a query that Spark can still optimise.
 
-A batch is the union of all sources, and Spark gives it as rows that are yet to be worked out. To take one source out of
-it by its tag reads all of them, and works out every column of every row, whatever is done with them. But Spark's plan
-of the batch says how the rows of each source are made of what its reader gives. Over the reader's rows of this batch
-that is a query like any other: Spark reads one source only, drops rows before it works their columns out, and works out
-no column that nobody asks for.
+A batch is the union of all sources, and Spark hands it over as rows that are still to be computed. Filtering it by the
+tag of one source reads all of them, and computes every column of every row, needed or not. But Spark's plan of the
+batch says how the rows of each source are computed from those of its reader. Over the reader's rows of this batch that
+is a query like any other: Spark reads one source only, drops rows before it computes their columns, and computes no
+column that is not used.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _OBJECT, _ROWS = "java.lang.Object", "org.apache.spark.sql.execution.ColumnarToR
 
 
 def execution_of(spark: SparkSession, query: str) -> Any | None:
-    """What Spark has planned for the batch that a query is at, given its name; `None` if it does not run."""
+    """Return Spark's plan of the current batch of a query, by its name; `None` if it does not run."""
     for running in spark.streams.active:
         if running.name == query:
             return running._jsq.streamingQuery().lastExecution()
@@ -35,8 +35,8 @@ def execution_of(spark: SparkSession, query: str) -> Any | None:
 def parts_of(batch: DataFrame, execution: Any, tags: Iterable[int]) -> dict[int, DataFrame] | None:
     """Take a batch apart: the rows of sources, by their tags, with the columns of the batch.
 
-    Promised: a part has all rows of its source, and none of another; Spark's count of the rows that were read is of the
-    parts that are run. `None` where the plan has a form that does not say which rows are of which source.
+    Promised: a part has all rows of its source, and none of another; Spark counts as read the rows of the parts that
+    are run. `None` where the plan does not say which rows are of which source.
 
     Not promised: the state of stateful operators; a source must have none.
     """
@@ -60,7 +60,7 @@ def parts_of(batch: DataFrame, execution: Any, tags: Iterable[int]) -> dict[int,
 
 
 def _over(session: SparkSession, plan: Any, leaves: list[Any], readers: list[Any]) -> DataFrame | None:
-    """A plan over the rows that the readers of this batch give, in place of the streams that it names."""
+    """A plan over the rows of the readers of this batch, in place of the streams that it names."""
     java = _Java(session)
     rows = java.named(_MAP)()
     for leaf, reader in zip(leaves, readers, strict=True):
@@ -68,12 +68,12 @@ def _over(session: SparkSession, plan: Any, leaves: list[Any], readers: list[Any
             if reader.nodeName() == "ReusedExchange" or not reader.outputSet().subsetOf(leaf.outputSet()):
                 return None
             rows = rows.updated(leaf, java.rows(reader))
-    made = plan.transform(rows)  # a map is a function that says of what it is one
+    made = plan.transform(rows)  # Scala: a Map is a partial function
     return DataFrame(java.named(_DATASET).ofRows(session._jsparkSession, made), session)
 
 
 class _Java:
-    """What is asked of Java, by names that are not looked up first: that would cost a call for each of their parts."""
+    """Classes of Java by full name: looking a name up part by part would cost a call for each part."""
 
     def __init__(self, session: SparkSession) -> None:
         gateway = session.sparkContext._gateway

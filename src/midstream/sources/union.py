@@ -1,7 +1,7 @@
 """Several sources as one stream: a tagged union, so that an epoch is a consistent cut over all of them.
 
 Every source has its own columns in the union (`c<source>_<column>`), null in the rows of others: flat columns cost
-less than structs. A heartbeat, one row a second, makes epochs come when the sources are idle, so that timers fire and
+less than structs. A heartbeat, one row a second, brings epochs when the sources are idle, so that timers fire and
 modifications apply.
 """
 
@@ -23,7 +23,7 @@ HEARTBEAT = -1
 
 
 def tagged_union(sources: Sequence[tuple[int, DataFrame]]) -> DataFrame:
-    """Unite sources in their order, each with its tag."""
+    """Merge sources in their order, each with its tag."""
     schemas = {tag: frame.schema for tag, frame in sources if tag >= 0}
     united, *others = [_tagged(frame, tag, schemas) for tag, frame in sources]
     for other in others:

@@ -1,7 +1,7 @@
-"""Columns of Arrow as plain Python values, as functions of the user get them.
+"""Arrow columns as plain Python values, as functions of the user get them.
 
 Times are moments in UTC: rows come with the zone of the Spark session, in which a day may have 23 hours and an hour may
-come twice. Spark's times and dates go further than Python's; beyond the years 1 to 9999 the first or last is given.
+come twice. Spark's times and dates go further than Python's: outside the years 1 to 9999 the first or last is given.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _in_utc(type: pa.DataType) -> pa.DataType:
 
 
 def _clamped(column: pa.Array) -> pa.Array:
-    """Put what lies outside the years that Python has to their ends."""
+    """Clamp to the years that Python has."""
     type, kinds = column.type, pa.types
     if kinds.is_timestamp(type) or kinds.is_date(type):
         number = pa.int32() if kinds.is_date32(type) else pa.int64()

@@ -1,4 +1,4 @@
-"""Exceptions out of Spark: the user's error under many lines of text, or one worth another try."""
+"""Exceptions from Spark: the user's error under many lines of text, or one worth another attempt."""
 
 from __future__ import annotations
 
@@ -17,7 +17,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _OURS = re.compile(r"midstream\.errors\.(\w+): (.*?)(?:\n\s*\n|\n\tat |\Z)", re.DOTALL)
-_PYTHON = re.compile(r"(Traceback \(most recent call last\):\n.*?\n(\w[\w.]*(?:: [^\n]*)?))\n", re.DOTALL)
+# A traceback of Python, and its last line: the class, which may be one of a function, and what it says. That of a group
+# of exceptions is indented behind a bar.
+_PYTHON = re.compile(
+    r"((?:Exception Group )?Traceback \(most recent call last\):\n.*?\n(?:  \| )?(\w[\w.<>]*(?:: [^\n]*)?))\n",
+    re.DOTALL,
+)
 
 
 _FULL = ("No space left on device", "Disk quota exceeded")
@@ -32,7 +37,7 @@ class DiskFullError(errors.CheckpointError):
 
 
 def explained(error: BaseException, where: str = "") -> BaseException:
-    """Turn an exception of a Spark job into the error that a user can act on; `where` says where it was, if known."""
+    """Turn an exception of a Spark job into an error that a user can act on; `where` says where it was, if known."""
     if isinstance(error, MidstreamError) or not isinstance(error, Exception):
         return error
     text = str(error)
@@ -54,11 +59,11 @@ def explained(error: BaseException, where: str = "") -> BaseException:
 
 
 def with_free_space(error: BaseException, places: Mapping[str, str]) -> BaseException:
-    """Say of a full disk which one it is, or may be: what is left where the job writes, least first.
+    """Say which disk is full, or may be: the space left where the job writes, least first.
 
     Args:
         error: as explained.
-        places: what lies there -> path; one that is not of this host is left out.
+        places: what is stored there -> path; one that is not on this host is left out.
     """
     if not isinstance(error, DiskFullError):
         return error
@@ -70,8 +75,8 @@ def with_free_space(error: BaseException, places: Mapping[str, str]) -> BaseExce
 def is_final(error: BaseException, master: str) -> bool:
     """Tell whether running the epoch again would only fail again.
 
-    So it is with what Midstream has diagnosed, and with an exception in the user's code that Spark's own task retries
-    have not cured; a plain `local[n]` gives a task one try, and what a slot has reported was not tried again.
+    That holds for what Midstream has diagnosed, and for an exception in the user's code that Spark's own task retries
+    have not cured; a plain `local[n]` gives a task one attempt, and what a slot has reported was not retried.
     """
     found = explained(error)
     diagnosed = (errors.SchemaError, errors.StateError, errors.CheckpointError, errors.PlanError, errors.SinkError)
@@ -82,9 +87,9 @@ def is_final(error: BaseException, master: str) -> bool:
 def has_lost_spark(spark: SparkSession) -> bool:
     """Tell whether Spark has ended under the job: its Java was killed, or its session stopped.
 
-    Then an error says nothing about the code that met it.
+    Then an error says nothing about the code that ran into it.
     """
     try:
         return bool(spark.sparkContext._jsc.sc().isStopped())
-    except (Py4JError, OSError, AttributeError):  # nobody answers; a context that was stopped has no handle
+    except (Py4JError, OSError, AttributeError):  # Java does not answer; a context that was stopped has no handle
         return True

@@ -9,13 +9,13 @@ _ANCESTORS = 8
 
 
 def here() -> str:
-    """Name the executor of this process as Spark does; every task of an executor gives the same name."""
+    """Name the executor of this process as Spark does; every task of an executor returns the same name."""
     return _executor(os.getpid())
 
 
 @lru_cache(maxsize=1)
 def _executor(pid: int) -> str:
-    """Spark starts an executor with its id on the command line, on every cluster manager; its Python is its child."""
+    """Return the id that is on an executor's command line, on every cluster manager; its Python is its child."""
     if "SPARK_EXECUTOR_ID" in os.environ:
         return os.environ["SPARK_EXECUTOR_ID"]
     for _ in range(_ANCESTORS):
@@ -28,4 +28,4 @@ def _executor(pid: int) -> str:
                 pid = int(stat.read().rsplit(")", 1)[1].split()[1])
         except FileNotFoundError:
             break
-    return os.path.basename(os.getcwd())  # no Linux: the directory that Spark gives an executor ends in its id
+    return os.path.basename(os.getcwd())  # not Linux: the directory that Spark gives an executor ends with its id

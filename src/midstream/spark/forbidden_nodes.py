@@ -20,7 +20,7 @@ INSTEAD = {
 }
 
 
-# nodes that keep state of Spark's own, which a plan cannot change, move or undo, and what to use instead
+# nodes that keep state inside Spark, which a plan cannot change, move or undo, and what to use instead
 STATEFUL = dict.fromkeys(
     ("FlatMapGroupsWithState", "FlatMapGroupsInPandasWithState", "TransformWithState", "TransformWithStateInPySpark"),
     "use key_by(...).process(...)",
@@ -32,7 +32,7 @@ STATEFUL[JOIN] = "make two sources, and use key_by(...).join(...)"
 def reads_and_offends(
     node: Any, is_read: Callable[[Any], bool], instead: Mapping[str, str] = INSTEAD
 ) -> tuple[bool, str | None]:
-    """Whether a plan reads the stream, told by its leaves, and the first node over it that must not be there."""
+    """Return whether a plan reads the stream, judged by its leaves, and the first forbidden node over it."""
     children = node.children()
     if children.isEmpty():
         return is_read(node), None

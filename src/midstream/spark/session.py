@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 PLAIN_FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
-# For how long Spark keeps what a source of files has written down of epochs whose offsets are gone: by default ten
-# minutes, for stores that show a new file late. It lists them all in every epoch: of a thousand epochs, in 35 ms.
+# How long Spark keeps the log of a file source for epochs whose offsets are gone: by default ten minutes, for stores
+# that show a new file with a delay. It lists them all in every epoch: of a thousand epochs, in 35 ms.
 FILES_KEPT = "spark.sql.streaming.fileSource.log.cleanupDelay"
 
 # Lets `availableNow` work over a source that cannot do it by itself, such as the heartbeat: without it Spark runs one
@@ -33,9 +33,9 @@ QUICK_LOGS: dict[str, Any] = {FILE_MANAGER: PLAIN_FILES, FILES_KEPT: "0ms"}
 
 
 def s3_settings() -> dict[str, Any]:
-    """Return what a session must be told, besides credentials, so that Spark reaches S3 where `pyarrow` does.
+    """Return the settings of a session, besides credentials, with which Spark reaches S3 where `pyarrow` does.
 
-    That is the connector, `hadoop-aws` in the version of the Hadoop that PySpark has, which Spark gets from Maven
+    They name the connector, `hadoop-aws` in the version of Hadoop that PySpark has, which Spark gets from Maven
     Central (with a library of Amazon's, of 690 MB) unless a cluster has it; and the store that `AWS_ENDPOINT_URL` and
     `AWS_REGION` name. Credentials are in no setting: both sides take them from `AWS_ACCESS_KEY_ID`,
     `AWS_SECRET_ACCESS_KEY` and `AWS_SESSION_TOKEN`, or from the role of the machine.
@@ -75,9 +75,9 @@ def local_session(
 ) -> SparkSession:
     """Start Spark in this process: all cores, tasks that may be retried, loopback only, quiet.
 
-    `settings` are Spark's own, for what else it needs: `s3_settings()`, for example.
+    `settings` are further settings of Spark: `s3_settings()`, for example.
 
-    Not promised: settings of a session that runs already; Spark then gives back that one.
+    Not promised: settings of a session that runs already; Spark then returns that one.
     """
     require_java()
     from pyspark.sql import SparkSession
@@ -106,7 +106,7 @@ def local_session(
 
 @contextmanager
 def quiet_session(name: str) -> Iterator[SparkSession]:
-    """Start Spark for a command, and stop it, with what it says held back."""
+    """Start Spark for a command, and stop it, with its output held back."""
     with held_back(lambda: local_session(name)) as session:
         try:
             yield session
@@ -116,9 +116,9 @@ def quiet_session(name: str) -> Iterator[SparkSession]:
 
 @contextmanager
 def held_back(start: Callable[[], SparkSession]) -> Iterator[SparkSession]:
-    """Start Spark: what Java and its Python workers say from then on is shown if something goes wrong.
+    """Start Spark; show what Java and its Python workers print from then on only if something goes wrong.
 
-    They say much, and workers that are idle may end with a traceback of a broken pipe.
+    They print much, and workers that are idle may end with a traceback of a broken pipe.
     """
     with TemporaryDirectory(prefix="midstream-") as directory:
         said = Path(directory, "said")
@@ -126,7 +126,7 @@ def held_back(start: Callable[[], SparkSession]) -> Iterator[SparkSession]:
             with _stderr_to(said):
                 session = start()
             yield session
-        except PlanError:  # says itself what is wrong
+        except PlanError:  # its message says what is wrong
             raise
         except Exception:
             sys.stderr.write(said.read_text(errors="replace"))
@@ -135,7 +135,7 @@ def held_back(start: Callable[[], SparkSession]) -> Iterator[SparkSession]:
 
 @contextmanager
 def _stderr_to(path: Path) -> Iterator[None]:
-    """Let processes that are started meanwhile write their errors to a file for as long as they live."""
+    """Let processes that are started meanwhile write their stderr to a file for as long as they live."""
     sys.stderr.flush()
     own = os.dup(2)
     with path.open("ab") as file:
@@ -145,3 +145,16 @@ def _stderr_to(path: Path) -> Iterator[None]:
     finally:
         os.dup2(own, 2)
         os.close(own)
+
+
+@contextmanager
+def plain_files(spark: SparkSession) -> Iterator[None]:
+    """Let a query that starts meanwhile write its logs as `PLAIN_FILES` does, unless the user has chosen a manager."""
+    chosen = spark.conf.get(FILE_MANAGER, None)
+    if chosen is None:
+        spark.conf.set(FILE_MANAGER, PLAIN_FILES)  # the query keeps a copy of the session as it is now
+    try:
+        yield
+    finally:
+        if chosen is None:
+            spark.conf.unset(FILE_MANAGER)

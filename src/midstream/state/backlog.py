@@ -20,7 +20,7 @@ from midstream.errors import StateError
 
 
 def write_rows(storage: Storage, directory: str, rows: pa.RecordBatch) -> str:
-    """Store rows under a name that nobody else uses, and give it."""
+    """Store rows under a name that nobody else uses, and return it."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, rows.schema) as writer:
         writer.write_batch(rows)

@@ -7,34 +7,28 @@ applies the logs after it. A cached copy is never trusted by its epoch number al
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-import lmdb
-
-from midstream.checkpoint.checksum import checksum_of, copied
-from midstream.checkpoint.layout import snapshot_directory
 from midstream.checkpoint.records import SnapshotRef
 from midstream.checkpoint.storage import Storage
 from midstream.errors import StateError
-from midstream.state.background import in_background
 from midstream.state.budget import Budget
 from midstream.state.changelog import Latest, Log
+from midstream.state.copies import Copies
 from midstream.state.history import Head, History
 from midstream.state.location import boot_id, executor_cache
-from midstream.state.stores.contract import Changes, GroupStore, Version
-from midstream.state.stores.layered import LayeredStore
-from midstream.state.stores.lmdb import LmdbStore, close_environment
+from midstream.state.snapshots import Snapshots
+from midstream.state.stores.contract import Changes, GroupStore, InPlaceStore, Version
+from midstream.state.stores.kinds import store_kind
 from midstream.state.stores.memory import MemoryStore
 from midstream.state.stores.pending import Entries, PendingStore
 from midstream.state.throttle import Throttle
 
-IN_PLACE = ".base"
-_ROOM = 1 << 20  # bytes that a copy can grow by before it is mapped anew; a snapshot has no free pages
 _STREAMS = 4  # snapshots that are copied at a time, where all of them must come
+_DAMAGE = (StateError, OSError, ValueError)
 
 
 @dataclass(slots=True)
@@ -47,46 +41,56 @@ class Cache:
     accessed: int = 0
     restored: int = 0
     sizes: dict[int, tuple[int, int]] = field(default_factory=dict)  # group -> entries, bytes
-    directory: str = ""  # where the groups lie: apart for each job, each boot of the machine and each operator
     history: History = field(init=False)
+    copies: Copies = field(init=False)  # on this host
+    snapshots: Snapshots = field(init=False)  # in the durable store
     pending: dict[int, Entries] = field(default_factory=dict)  # group -> what this epoch has changed in it so far
-    _coming: dict[int, Future[str]] = field(default_factory=dict)  # group -> the name of its copy, once it is made
+    _coming: dict[int, Future[tuple[str, GroupStore]]] = field(default_factory=dict)  # group -> its copy, as it is made
     _logs: dict[str, Log] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.history = History(self.head)
         root = executor_cache(self.head.cache) if self.head.apart else self.head.cache
-        self.directory = os.path.join(root, self.head.job, boot_id(), self.head.home)
+        directory = os.path.join(root, self.head.job, boot_id(), self.head.home)
+        kind, throttle = store_kind(self.head.store), Throttle(self.head.bytes_per_second)
+        self.copies = Copies(directory, kind, throttle)
+        self.snapshots = Snapshots(Storage(self.head.checkpoint), self.head.home, kind.format, throttle)
+
+    @property
+    def reads_there(self) -> bool:
+        """Whether groups that are not here are read where they are stored: on a file system, by a store that can."""
+        wanted = self.head.in_place or self.lazy
+        return wanted and self.copies.kind.reads_in_place and self.snapshots.storage.is_local
+
+    def must_come(self, group: int) -> bool:
+        """Whether a group has to be read from the store, there or into a copy, to be looked into."""
+        is_there = self.copies.is_whole if self.reads_there else self.lacks_logs_only  # the second looks into the copy
+        return self.head.changed[group] is not None and not is_there(group)
+
+    def lacks_logs_only(self, group: int) -> bool:
+        """Whether there is a copy of a group that change logs can bring to the head, and not one of other days."""
+        try:
+            store = self.copies.opened(group)
+            version = store.version() if store is not None else None
+        except _DAMAGE:
+            return False
+        return version is not None and self.history.since(group, version) is not None
+
+    def stored(self, group: int) -> str | None:
+        """The snapshot that a group is, or would be, read from where it lies; `None` if there is none."""
+        under = self.copies.snapshot_under(group)
+        reference = self.history.snapshot_of(group) if under is None else None
+        return self.snapshots.path(reference) if reference is not None else under
 
     def view(self, group: int) -> GroupStore | PendingStore:
         """Take a group to the head of the committed history, with what this epoch has changed in it so far."""
         store = self.bring(group)
         return PendingStore(store, self.pending[group]) if group in self.pending else store
 
-    def is_here(self, group: int) -> bool:
-        """Whether there is a copy of a group; it may lack the last epochs."""
-        return os.path.islink(self._pointer(group))
-
-    def is_whole(self, group: int) -> bool:
-        """Whether there is a copy of all of a group; it may lack the last epochs."""
-        return self.is_here(group) and not os.readlink(self._pointer(group)).endswith(IN_PLACE)
-
-    def must_come(self, group: int) -> bool:
-        """Whether a group has to be read from the store, there or into a copy, to be looked into."""
-        is_there = self.is_whole if self.reads_there else self.lacks_logs_only  # the second looks into the copy
-        return self.head.changed[group] is not None and not is_there(group)
-
-    def stored(self, group: int) -> str | None:
-        """The snapshot that a group is, or would be, read from where it lies; `None` if there is none."""
-        if self.is_here(group) and not self.is_whole(group):
-            return os.path.realpath(self._pointer(group))
-        reference = self.history.snapshot_of(group)
-        return Storage(self.head.checkpoint).path(reference.path) if reference is not None else None
-
     def bring_whole(self, group: int) -> None:
         """Take a group to the head of the committed history, all of it in a copy that is here."""
         store = self.bring(group)
-        if isinstance(store, LayeredStore):
+        if isinstance(store, InPlaceStore):
             self._flatten(group, store)
 
     def bring_all(self, groups: Iterable[int]) -> None:
@@ -112,13 +116,14 @@ class Cache:
     def _at_the_head(self, group: int) -> GroupStore:
         wanted = self.head.changed[group]
         try:
-            store = self._open(group)
+            here = self.copies.opened(group)
+            store = here if here is not None else self._fresh(group)
             version = store.version()
-        except (StateError, lmdb.Error, OSError, ValueError):
+        except _DAMAGE:
             store = self._restore(group)  # a damaged cache is only a cache
             version = store.version()
         if wanted is None:
-            return store if version is None else self._fresh(group)
+            return store if version is None else self.copies.begun(group)
         if version is not None and (version.epoch, version.commit) == wanted and version.job == self.head.job:
             return store
         missing = self.history.since(group, version)
@@ -130,12 +135,7 @@ class Cache:
                     f"group {group} of operator {self.head.operator!r} cannot be restored: its history in "
                     f"{self.head.checkpoint} is not complete. Start from a savepoint or a copy of the checkpoint"
                 )
-        changes: list[Changes] = []
-        for path in missing:
-            found = self._log(path).changes(group)
-            if found is None:
-                raise StateError(f"the change log {path} has no changes of group {group}, against its commit record")
-            changes.append(found)
+        changes = [self._changes(path, group) for path in missing]
         store.apply(changes if len(changes) < 2 else [Latest(changes)], Version(self.head.job, *wanted))
         return store
 
@@ -145,163 +145,53 @@ class Cache:
         version = store.version()
         if version is None:
             return None
-        if isinstance(store, LayeredStore):
+        if isinstance(store, InPlaceStore):
             store = self._flatten(group, store)
-        os.makedirs(self.directory, exist_ok=True)
-        local = os.path.join(self.directory, f"{group}.{os.urandom(6).hex()}.snapshot")
-        store.snapshot(local)
-        checksum, size = checksum_of(local)
-        path = f"{snapshot_directory(self.head.home, group)}/{version.epoch:012}-{os.urandom(6).hex()}.mdb"
-        Storage(self.head.checkpoint).upload(local, path)
-        return group, SnapshotRef(version.epoch, version.commit, path, size, checksum)
-
-    def lacks_logs_only(self, group: int) -> bool:
-        """Whether there is a copy of a group that change logs can bring to the head, and not one of other days."""
-        if not self.is_here(group):
-            return False
-        try:
-            version = self._open(group).version()
-        except (StateError, lmdb.Error, OSError, ValueError):
-            return False
-        return version is not None and self.history.since(group, version) is not None
-
-    def drop(self, group: int) -> None:
-        """Drop the copy of a group."""
-        pointer = self._pointer(group)
-        if os.path.islink(pointer):
-            name = os.readlink(pointer)
-            os.unlink(pointer)
-            self._delete(name)
-
-    @property
-    def reads_there(self) -> bool:
-        """Whether groups that are not here are read where they are stored: the store is a file system."""
-        return (self.head.in_place or self.lazy) and Storage(self.head.checkpoint).is_local
-
-    @property
-    def throttle(self) -> Throttle:
-        """What bounds the speed of the store, in experiments."""
-        return Throttle(self.head.bytes_per_second)
-
-    def _pointer(self, group: int) -> str:
-        return os.path.join(self.directory, f"{group}.current")
-
-    def _open(self, group: int) -> GroupStore:
-        try:
-            name = os.readlink(self._pointer(group))
-        except FileNotFoundError:
-            return self._fresh(group)
-        path = os.path.join(self.directory, name)
-        if name.endswith(IN_PLACE):
-            return LayeredStore(os.readlink(path), path + ".layer", self.throttle)
-        if not os.path.exists(path):
-            raise StateError(f"{path} is gone")
-        return LmdbStore(path)
+        return group, self.snapshots.write(group, store, version, f"{self.copies.new_path(group)}.snapshot")
 
     def _fresh(self, group: int) -> GroupStore:
         """Begin an empty store, where the history has nothing for the group or its copy is not there."""
-        if self.head.changed[group] is not None:
-            return self._restore(group)
-        name = self._new_name(group)
-        store = LmdbStore(os.path.join(self.directory, name))
-        self._switch(group, name)
-        return store
+        return self.copies.begun(group) if self.head.changed[group] is None else self._restore(group)
 
     def _restore(self, group: int) -> GroupStore:
-        """Bring the newest snapshot beside what is there, and switch to it."""
+        """Bring the newest snapshot beside what is there, and exchange it; where there is none, begin anew."""
         self.restored += 1
         reference = self.history.snapshot_of(group)
         if reference is None:
-            name = self._new_name(group)
-            store: GroupStore = LmdbStore(os.path.join(self.directory, name))
-        else:
-            storage = Storage(self.head.checkpoint)
-            where = storage.path(reference.path)
-            try:
-                if self.reads_there:
-                    with self.throttle.reading() as reading:
-                        _check(checksum_of(where), reference)
-                        reading.bytes += reference.size
-                    name = self._new_name(group) + IN_PLACE
-                    path = os.path.join(self.directory, name)
-                    os.symlink(where, path)
-                    store = LayeredStore(where, path + ".layer", self.throttle)
-                else:
-                    coming = self._coming.pop(group, None)
-                    name = coming.result() if coming is not None else self._copied(group, reference)
-                    self.budget.copied += reference.size
-                    store = LmdbStore(os.path.join(self.directory, name))
-            except (OSError, ValueError, StateError, lmdb.Error) as error:
-                raise StateError(
-                    f"the snapshot {where} is missing or damaged ({error}). Bring it back from a copy of the "
-                    "checkpoint and start again with the same checkpoint, or start from a savepoint"
-                ) from error
-        self._switch(group, name)
+            return self.copies.begun(group)
+        try:
+            if self.reads_there:
+                self.snapshots.verify(reference)
+                return self.copies.begun_over(group, self.snapshots.path(reference))
+            coming = self._coming.pop(group, None)
+            path, store = coming.result() if coming is not None else self._copied(group, reference)
+            self.budget.copied += reference.size
+        except _DAMAGE as error:
+            raise StateError(
+                f"the snapshot {self.snapshots.path(reference)} is missing or damaged ({error}). Bring it back from a "
+                "copy of the checkpoint and start again with the same checkpoint, or start from a savepoint"
+            ) from error
+        self.copies.exchange(group, path)
         return store
 
-    def _copied(self, group: int, reference: SnapshotRef) -> str:
-        """Copy a snapshot, open the copy and give its name; safe in a thread."""
-        storage, name = Storage(self.head.checkpoint), self._new_name(group)
-        path = os.path.join(self.directory, name)
-        with self.throttle.reading() as reading:
-            if storage.is_local:
-                found = copied(storage.path(reference.path), path)
-            else:
-                storage.download(reference.path, path)
-                found = checksum_of(path)
-            reading.bytes += reference.size
-        try:
-            _check(found, reference)
-        except ValueError:
-            os.unlink(path)
-            raise
-        os.truncate(path, reference.size + _ROOM)
-        LmdbStore(path)
-        return name
+    def _copied(self, group: int, reference: SnapshotRef) -> tuple[str, GroupStore]:
+        """Copy a snapshot, and return the path of the copy and the store that it is; safe in a thread."""
+        path = self.copies.new_path(group)
+        self.snapshots.copy(reference, path)
+        return path, self.copies.kind.restored(path)
 
-    def _flatten(self, group: int, store: LayeredStore) -> LmdbStore:
-        name = self._new_name(group)
-        full = store.flatten(os.path.join(self.directory, name))
+    def _flatten(self, group: int, store: InPlaceStore) -> GroupStore:
+        path = self.copies.new_path(group)
+        full = store.flatten(path)
         self.budget.copied += os.path.getsize(store.base)
-        self._switch(group, name)
+        self.copies.exchange(group, path)
         return full
 
-    def _new_name(self, group: int) -> str:
-        os.makedirs(self.directory, mode=0o700, exist_ok=True)
-        return f"{group}.{os.urandom(6).hex()}.mdb"
-
-    def _switch(self, group: int, name: str) -> None:
-        """Point to another file, atomically, and delete the one before: whoever still reads it keeps its pages."""
-        pointer = self._pointer(group)
-        before = os.readlink(pointer) if os.path.islink(pointer) else None
-        if before is None:
-            with contextlib.suppress(FileExistsError):  # of another task, or something that is no link
-                os.symlink(name, pointer)
-                return
-        temporary = f"{pointer}.{os.urandom(4).hex()}"
-        os.symlink(name, temporary)
-        os.replace(temporary, pointer)
-        if before is not None and before != name:
-            self._delete(before)
-
-    def _delete(self, name: str) -> None:
-        old = os.path.join(self.directory, name)
-        for path in (old, f"{old}.layer"):
-            close_environment(path)
-            in_background(_unlinked, (path, f"{path}-lock"))
-
-    def _log(self, path: str) -> Log:
+    def _changes(self, path: str, group: int) -> Changes:
+        """Read what an epoch has changed in a group."""
         if path not in self._logs:
-            self._logs[path] = Log(Storage(self.head.checkpoint), path)
-        return self._logs[path]
-
-
-def _check(found: tuple[int, int], reference: SnapshotRef) -> None:
-    if found != (reference.checksum, reference.size):
-        raise ValueError("its checksum does not match")
-
-
-def _unlinked(files: Iterable[str]) -> None:
-    for file in files:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(file)
+            self._logs[path] = Log(self.snapshots.storage, path)
+        found = self._logs[path].changes(group)
+        if found is None:
+            raise StateError(f"the change log {path} has no changes of group {group}, against its commit record")
+        return found

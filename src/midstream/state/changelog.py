@@ -65,7 +65,7 @@ class LogWriter:
         return taken
 
     def write(self, storage: Storage, directory: str, report: Report, *, content: bool = True) -> str:
-        """Write the file and give its path; without `content` the state is not part of the checksum."""
+        """Write the file and return its path; without `content` the state is not part of the checksum."""
         schemas = {(keys.type, values.type) for _, keys, values in self._batches}
         types = schemas.pop() if len(schemas) == 1 else (pa.binary(), pa.binary())
         report.groups = [(group, len(keys)) for group, keys, _ in self._batches]

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from random import SystemRandom
 
 from midstream.state.cache import Cache
-from midstream.state.stores.lmdb import PAGE
 
+_PAGE = 4096  # what is read of a file at least
 _PROBES = 8  # pages that are read to see how fast a store is
 _random = SystemRandom()  # what a user's code makes of `random` stays as it is
 
@@ -18,7 +18,7 @@ def complete(cache: Cache, groups: Iterable[int]) -> int:
     """Copy groups that are not here, or only read in place, until the budget is spent; return how many are left."""
     left = 0
     for group in groups:
-        if cache.head.changed[group] is not None and not cache.is_whole(group):
+        if cache.head.changed[group] is not None and not cache.copies.is_whole(group):
             if cache.budget.is_spent:
                 left += 1
                 continue
@@ -57,13 +57,15 @@ def seconds_to_look_up(cache: Cache, keys: Mapping[int, int], patience: float) -
     files = {group: path for group in keys if (path := cache.stored(group)) is not None and os.path.exists(path)}
     wanted = 0
     for group, path in files.items():
-        pages = os.path.getsize(path) // PAGE
-        wanted += min(max(keys[group], 1), pages) if cache.is_here(group) else pages  # it is verified first, as a whole
+        pages = os.path.getsize(path) // _PAGE
+        is_here = cache.copies.is_here(group)  # else it is verified first, as a whole
+        wanted += min(max(keys[group], 1), pages) if is_here else pages
     begun, read = time.perf_counter(), 0
     while files and read < _PROBES and time.perf_counter() - begun <= patience:
-        with open(_random.choice(list(files.values())), "rb", buffering=0) as file, cache.throttle.reading() as reading:
-            pages = os.fstat(file.fileno()).st_size // PAGE
-            file.seek(_random.randrange(max(pages, 1)) * PAGE)
-            reading.bytes += len(file.read(PAGE))
+        path = _random.choice(list(files.values()))
+        with open(path, "rb", buffering=0) as file, cache.snapshots.throttle.reading() as reading:
+            pages = os.fstat(file.fileno()).st_size // _PAGE
+            file.seek(_random.randrange(max(pages, 1)) * _PAGE)
+            reading.bytes += len(file.read(_PAGE))
         read += 1
     return wanted * (time.perf_counter() - begun) / max(read, 1)

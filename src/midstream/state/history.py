@@ -20,6 +20,7 @@ from midstream.checkpoint.records import (
 )
 from midstream.checkpoint.storage import Storage
 from midstream.state.stores.contract import Version
+from midstream.state.stores.kinds import DEFAULT
 
 
 class LogsOf(NamedTuple):
@@ -46,6 +47,7 @@ class Head:
     in_place: bool = False  # open snapshots in place instead of copying them
     throw_away: bool = False  # there is no state, and none is kept: a dry run
     bytes_per_second: int = 0  # snapshots are read no faster; 0: no limit
+    store: str = DEFAULT  # the kind of store that the groups are kept in
     apart: bool = False  # each executor has a cache of its own: on a cluster, also where several share a host
 
     @property

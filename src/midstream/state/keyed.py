@@ -1,72 +1,43 @@
-"""The state of the key at hand, as a `KeyedFunction` sees it: values, lists, maps, timers and expiry of one group.
+"""The state of the key at hand, as a `KeyedFunction` sees it: values, lists and maps, and its timers.
 
-Nothing is written to the store: changes are collected, and read over what is stored. `forms` says where things lie.
+A key has one record, with its values; elements of lists and maps are entries of their own. `entries` says where they
+lie.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from datetime import datetime
 from typing import Any
 
 import msgspec
 
 from midstream.errors import StateError
 from midstream.plan.plan import StateField
-from midstream.state.entries import (
-    EVENT,
-    EXPIRY,
-    FIELDS,
-    NEVER,
-    PROCESSING,
-    Form,
-    after,
-    deadline_bytes,
-    deadline_of,
-    expiry_note,
-    field_prefix,
-    split_field_entry,
-)
-from midstream.state.stores.contract import FIRST, LAST, Reader
+from midstream.state.deadlines import TimedEntries, timer_entry
+from midstream.state.entries import Form, after, expiry_note, field_prefix
+from midstream.state.stores.contract import Reader
 from midstream.state.timers import Timer
-from midstream.state.values import micros_of, moment_of
 from midstream.state.views import ListView, MapView
 
-_TIMERS = {"event_time": EVENT, "processing_time": PROCESSING}
 _pack, _unpack = msgspec.msgpack.Encoder().encode, msgspec.msgpack.Decoder().decode
-_UNCHANGED = b"unchanged"  # by identity
 
 
-def _place(entry: bytes) -> bytes:
-    """What the entries that are walked together have in common: list or map and key, or the kind alone."""
-    return entry[: 5 + int.from_bytes(entry[1:5], "big")] if entry[0] >= FIELDS else entry[:1]
+class GroupState(TimedEntries):
+    """The state of one group in one epoch, one key of it at hand.
 
-
-class GroupState:
-    """The state of one group in one epoch: what is stored, and what has been changed since."""
+    It is its entries, and does not have them: a key is read and written without a call more.
+    """
 
     def __init__(self, form: Form, reader: Reader, now: int) -> None:
+        super().__init__(reader, now)
         self.form = form
-        self.changes: dict[bytes, bytes | None] = {}
-        self.now = now
-        self._reader = reader
-        self._places: dict[bytes, set[bytes]] = {}  # where changes are looked for -> the changed entries there
-        self._records: dict[bytes, bytes | None] = {}
         self._key, self._entry = b"", b""  # the key at hand, and where its record is
         self._record: list[Any] = []
         self._dirty = False
-        self._taken: dict[int, int] = {}  # kind of timer -> moment up to which they have been taken
-        self._before: dict[bytes, bytes | None] | None = None  # since the mark: entry -> how it was changed before
         self._marked: tuple[bytes, bytes, list[Any], bool] = (b"", b"", [], False)
-
-    def read_from(self, reader: Reader) -> None:
-        """Go on with another view of the same version of the store."""
-        self._reader = reader
 
     def prefetch(self, keys: list[bytes]) -> None:
         """Read the records of many keys at once."""
-        entries = [self.form.record(key) for key in keys]
-        self._records.update(zip(entries, self._reader.get_many(entries), strict=True))
+        self.look_up([self.form.record(key) for key in keys])
 
     def bind(self, key: bytes) -> None:
         """Make a key the one at hand."""
@@ -85,19 +56,13 @@ class GroupState:
 
     def mark(self) -> None:
         """Note all that is changed from here on, so that it can be taken back."""
-        self._before, self._marked = {}, (self._key, self._entry, self._record[:], self._dirty)
+        self._before = {}  # as super() would, without the call: a mark is set for every key
+        self._marked = self._key, self._entry, self._record[:], self._dirty
 
     def take_back(self) -> None:
         """Be as at the mark; timers and notes that were taken since stay taken."""
-        assert self._before is not None
-        for entry, changed in self._before.items():
-            if changed is _UNCHANGED:
-                del self.changes[entry]
-                self._places[_place(entry)].discard(entry)
-            else:
-                self.changes[entry] = changed
+        super().take_back()
         self._key, self._entry, self._record, self._dirty = self._marked
-        self._before = None
 
     def put_record(self, key: bytes, record: list[Any]) -> None:
         """Keep another record of a key, all of it, as it is stored; the key at hand stays the same."""
@@ -192,46 +157,6 @@ class GroupState:
         self._record[at] = item
         self._dirty = True
 
-    def get(self, entry: bytes) -> bytes | None:
-        """Look an entry up, changes first."""
-        if entry in self.changes:
-            return self.changes[entry]
-        if entry not in self._records:
-            self._records[entry] = self._reader.get_many([entry])[0]
-        return self._records[entry]
-
-    def get_many(self, entries: list[bytes]) -> list[bytes | None]:
-        """Look many entries up, changes first."""
-        found = self._reader.get_many(entries)
-        if not self.changes:
-            return found
-        return [self.changes.get(entry, stored) for entry, stored in zip(entries, found, strict=True)]
-
-    def put(self, entry: bytes, value: bytes | None) -> None:
-        """Change an entry; `None` deletes it."""
-        if self._before is not None and entry not in self._before:
-            self._before[entry] = self.changes.get(entry, _UNCHANGED)
-        self.changes[entry] = value
-        self._places.setdefault(_place(entry), set()).add(entry)
-
-    def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Walk entries of one list, one map or one kind in order, changes over what is stored."""
-        changed = sorted(entry for entry in self._places.get(_place(start), ()) if start <= entry < stop)
-        stored = self._reader.scan(start, stop)
-        below = next(stored, None)
-        for entry in changed:
-            while below is not None and below[0] < entry:
-                yield below
-                below = next(stored, None)
-            if below is not None and below[0] == entry:
-                below = next(stored, None)
-            value = self.changes[entry]
-            if value is not None:
-                yield entry, value
-        while below is not None:
-            yield below
-            below = next(stored, None)
-
     def expiry(self, at: int, entry: bytes) -> int:
         """Return the moment when something written now expires, and note to look then."""
         ttl = self.form.fields[at].ttl
@@ -240,98 +165,12 @@ class GroupState:
         self.put(expiry_note(self.now + ttl, ttl, entry), b"1")
         return self.now + ttl
 
-    # --- timers and expiry ---
+    # --- what timers of a function call ---
 
     def set(self, timer: Timer) -> None:
         """Set a timer for the key at hand."""
-        self.put(self._timer(timer), b"1")
+        self.put(timer_entry(timer, self._key), b"1")
 
     def clear(self, timer: Timer) -> None:
         """Forget a timer of the key at hand."""
-        self.put(self._timer(timer), None)
-
-    def _timer(self, timer: Timer) -> bytes:
-        if not isinstance(timer.at, datetime):
-            raise TypeError(f"a timer needs a datetime, not {timer.at!r}")
-        return bytes((_TIMERS[timer.kind],)) + deadline_bytes(micros_of(timer.at)) + self._key
-
-    def take_due(self, watermark: int | None) -> list[tuple[bytes, Timer]]:
-        """Remove the timers that are due and give them with their keys: by time, then kind, then key."""
-        due = []
-        for kind, limit in (("event_time", watermark), ("processing_time", self.now)):
-            entries = self.take_until(_TIMERS[kind], limit)
-            due += [(deadline_of(entry), entry[0], entry[9:], kind) for entry in entries]
-        return [(key, Timer(kind, moment_of(at))) for at, _, key, kind in sorted(due)]
-
-    def take_until(self, tag: int, limit: int | None) -> list[bytes]:
-        """Remove the entries of one kind, of timers or of expiry, up to a moment, and give them."""
-        if limit is None:
-            return []
-        start = bytes((tag,))
-        entries = [entry for entry, _ in self.scan(start, start + deadline_bytes(limit + 1))]
-        self.changes.update(dict.fromkeys(entries))
-        self._places.setdefault(start, set()).update(entries)
-        self._taken[tag] = limit
-        return entries
-
-    def expire(self) -> None:
-        """Delete what has outlived its TTL."""
-        shortened: set[tuple[int, bytes]] = set()  # lists that lost elements: field, key
-        for note in self.take_until(EXPIRY, self.now):
-            entry = note[9:]
-            stored = self.get(entry)
-            if stored is None:
-                continue
-            if self.form.key_of_record(entry) is not None:
-                record = _unpack(stored)
-                self._remove_items(entry, record, [at for at, item in enumerate(record) if self._expired(at, item)])
-            elif self.form.owns(entry) and _unpack(stored)[1] <= self.now:
-                self.put(entry, None)
-                shortened.add(split_field_entry(entry)[:2])
-        for number, key in sorted(shortened):
-            at, prefix, entry = self.form.field_at(number), field_prefix(number, key), self.form.record(key)
-            stored = self.get(entry)
-            assert at is not None
-            if self.form.fields[at].kind == "list" and stored and not any(self.scan(prefix, after(prefix))):
-                self._remove_items(entry, _unpack(stored), [at])
-
-    def _expired(self, at: int, item: Any) -> bool:
-        field = self.form.fields[at]
-        return bool(field.ttl and field.kind == "value" and item is not None and item[1] <= self.now)
-
-    def _remove_items(self, entry: bytes, record: list[Any], gone: list[int]) -> None:
-        record = [None if at in gone else item for at, item in enumerate(record)]
-        self._put_record(entry, record)
-
-    def next_deadlines(self) -> tuple[int | None, int | None]:
-        """Return the next event-time and processing-time deadline of the group."""
-        event = self._first(EVENT)
-        clock = [d for d in (self._first(PROCESSING), self._first(EXPIRY)) if d is not None]
-        return event, min(clock, default=None)
-
-    def _first(self, tag: int) -> int | None:
-        start = bytes((tag,)) + (deadline_bytes(self._taken[tag] + 1) if tag in self._taken else b"")
-        changed = self._places.get(bytes((tag,)), ())
-        stored = (entry for entry, _ in self._reader.scan(start, bytes((tag + 1,))) if entry not in changed)
-        first = min((e for e in changed if self.changes[e] is not None), default=None), next(stored, None)
-        return min((deadline_of(entry) for entry in first if entry is not None), default=None)
-
-
-def migrated(form: Form, reader: Reader) -> Iterator[tuple[bytes, bytes]]:
-    """Walk all entries of a group, with what keys that were not met since a migration would have in today's form."""
-    entries = list(reader.scan(FIRST, LAST))
-    yield from entries
-    older, keys = form.older, set[bytes]()
-    while older is not None:
-        for entry, _ in entries:
-            record = older.key_of_record(entry)
-            if record is not None:
-                keys.add(record)
-            elif older.owns(entry):
-                keys.add(split_field_entry(entry)[1])
-        older = older.older
-    for key in sorted(keys):
-        state = GroupState(form, reader, NEVER)
-        state.bind(key)
-        state.release()
-        yield from ((entry, value) for entry, value in sorted(state.changes.items()) if value is not None)
+        self.put(timer_entry(timer, self._key), None)

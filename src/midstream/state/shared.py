@@ -1,4 +1,4 @@
-"""State of a group that is not of one key: what its keys share, and its copy of what all groups are told.
+"""State of a group that is not of one key: what its keys share, and its copy of what is broadcast to all.
 
 It lies in the store of the group, so that it is logged, moved and saved as all else. Each declared field is a form of
 its own, under a key that is made of its declaration: declared otherwise, it is another one, and empty.

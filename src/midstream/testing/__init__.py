@@ -12,7 +12,7 @@
     )
     assert result.rows("out") == [(1, 10), (1, 15)]
 
-Every list is one epoch. Real Spark, real files, real recovery: only the input and the clock are given.
+Every list is one epoch. Real Spark, real files, real recovery: only the input and the clock are artificial.
 
 `Live` feeds a running job by hand; `cluster` starts a real Spark cluster on this machine.
 """

@@ -79,7 +79,7 @@ def batches(schema: str, *values: Sequence[tuple[Any, ...]] | Crash | TaskFailur
 
 
 class ManualClock:
-    """A clock that stands still until it is told to go on, or that goes on by `step` with every epoch.
+    """A clock that stands still until it is advanced, or that advances by `step` with every epoch.
 
     >>> clock = ManualClock("2026-01-01T00:00:00", step="1 minute")
     >>> clock(), clock()
@@ -93,7 +93,7 @@ class ManualClock:
 
     @property
     def now(self) -> datetime:
-        """What the next epoch will be told."""
+        """The time of the next epoch."""
         return moment_of(self._now)
 
     def advance(self, by: Duration) -> None:
@@ -151,9 +151,9 @@ def run(
         spark: a classic session; `local[2,4]` is a good master.
         build: called with a `Flow` and a stream per input; must end in `memory` sinks to get rows back.
         checkpoint: a directory to use; by default a temporary one, deleted afterwards.
-        clock: a `ManualClock`, by default one that goes on a second per epoch.
+        clock: a `ManualClock`, by default one that advances a second per epoch.
         end_of_input: end with an epoch in which every timer fires.
-        state: also give back the state of every keyed operator, as tables (through a savepoint).
+        state: also return the state of every keyed operator, as tables (through a savepoint).
         options: more options for `Flow.start`.
         inputs: by source id.
     """
@@ -174,7 +174,7 @@ def source(spark: SparkSession, directory: str, schema: str, lists: Sequence[Seq
         arrays = [pa.array(column, f.type) for column, f in zip(columns, arrow, strict=True)]
         path = os.path.join(directory, f"{number:06}.parquet")
         if not os.path.exists(path):
-            hidden = os.path.join(directory, f".{number:06}")  # a stream that runs must not see it before it is done
+            hidden = os.path.join(directory, f".{number:06}")  # a running stream must not see it before it is complete
             pq.write_table(pa.table(arrays, schema=arrow), hidden)
             os.utime(hidden, (1_000_000 + number, 1_000_000 + number))  # Spark takes files in the order of their times
             os.rename(hidden, path)
@@ -248,7 +248,9 @@ class _Runner:
                 point = After if fault.when == "after" else Before
                 if event == point(fault.at, event.epoch):
                     waiting.remove(fault)
-                    raise CrashedError(f"crash {fault.when} {fault.at.value} of epoch {event.epoch}, as asked for")
+                    raise CrashedError(
+                        f"crash {fault.when} {fault.at.value} of epoch {event.epoch}, as the test asked for"
+                    )
 
     def _collect(self, flow: Flow) -> None:
         for operator in flow.plan().of(p.Sink):
@@ -281,4 +283,4 @@ class _FailOnce:
         except FileNotFoundError:
             yield from incoming
             return
-        raise RuntimeError("a task failure, as the test asks for")
+        raise RuntimeError("a task failure, as the test asked for")

@@ -1,4 +1,4 @@
-"""A job that is fed by hand, for tests and examples of live changes: rows in, look, change, go on."""
+"""A job that is fed by hand, for tests and examples of live changes: feed rows, look, change, continue."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Live:
         self.job = self._start()
 
     def feed(self, id: str, rows: Sequence[tuple[Any, ...]]) -> int:
-        """Feed rows to a source, wait until they are committed, and say in which epoch that was."""
+        """Feed rows to a source, wait until they are committed, and return the epoch."""
         self._fed[id].append(rows)
         self._source(id)
         wanted = len(self._fed[id]) - 1
@@ -89,7 +89,7 @@ class Live:
         )
 
     def _wait_for(self, condition: Callable[[], bool], otherwise: str) -> None:
-        """Wait for what an epoch brings about; raises the job's error if that ends it."""
+        """Wait for the effect of an epoch; raise the job's error if that ends it."""
         end = time.monotonic() + _SECONDS
         with self._committed:
             while not condition() and self.job.is_active:
@@ -103,8 +103,8 @@ class Live:
         return source(self._spark, os.path.join(self._directory, id), self._schemas[id], self._fed[id])
 
     def _offset(self, id: str) -> int:
-        """The newest file of a source that an epoch is done with, -1 for none."""
-        last, at = self.job._engine.last, tags(self.job._engine.feeds).get(id, -1)
+        """The newest file of a source that an epoch has processed, -1 for none."""
+        last, at = self.job._engine.history.last, tags(self.job._query.feeds).get(id, -1)
         if last is None or not self.progress or self.progress[-1].epoch < last.epoch:
             return -1
         offset = last.offsets[at] if 0 <= at < len(last.offsets) else ""

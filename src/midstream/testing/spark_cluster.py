@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _SECONDS = 60.0
-QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # for a Java that does little, or not for long
+QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # for a Java that does little, or runs briefly
 _MASTER, _WORKER = "org.apache.spark.deploy.master.Master", "org.apache.spark.deploy.worker.Worker"
 
 
@@ -53,12 +53,12 @@ class Cluster:
 
     @property
     def workers(self) -> list[int]:
-        """The numbers of the workers that live."""
+        """The numbers of the living workers."""
         return [number for number, process in self._workers.items() if process.poll() is None]
 
     @property
     def processes(self) -> list[int]:
-        """The process groups of the master and the workers that live: what to kill where nobody calls `stop`."""
+        """The process groups of the master and the living workers: what to kill where `stop` is not called."""
         masters = [self._master.pid] if self._master is not None else []
         return [*masters, *(self._workers[number].pid for number in self.workers)]
 
@@ -79,7 +79,7 @@ class Cluster:
                 "spark.authenticate": "true",
                 "spark.authenticate.secret": self._secret,
                 "spark.cores.max": "1000",
-                "spark.locality.wait": "10s",  # a slot waits for its executor, where its state is; for a lost one too
+                "spark.locality.wait": "10s",  # a slot waits for its executor, which has its state; for a lost one too
                 **{name.replace("__", "."): value for name, value in settings.items()},
             }
             for name, value in chosen.items():
@@ -161,7 +161,7 @@ class Cluster:
         while text not in path.read_text(errors="replace"):
             if process.poll() is not None or time.monotonic() > end:
                 raise MidstreamError(f"Spark's {log.split('.')[0]} did not start:\n{path.read_text()[-2000:]}")
-            time.sleep(0.05)  # a log cannot be waited for
+            time.sleep(0.05)  # there is no way to wait for a log
 
 
 @contextlib.contextmanager

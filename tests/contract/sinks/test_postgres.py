@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import sys
 import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -245,3 +246,9 @@ def test_the_table_of_epochs_is_altered_by_its_owner_only_and_once(
     psql(f"GRANT USAGE ON SCHEMA {schema} TO {role}; GRANT ALL ON ALL TABLES IN SCHEMA {schema} TO {role}")
     address = psycopg.conninfo.make_conninfo(postgres, user=role)
     sinks.postgres(address, table=f"{schema}.{table}").open(spark, "out", "job")
+
+
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(SinkError, match=r"pip install 'midstream\[postgres\]'"):
+        sinks.postgres("dbname=d", "t")

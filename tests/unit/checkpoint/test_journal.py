@@ -1,13 +1,7 @@
-"""What is written down: it is read back as written, one driver holds it, and damage is said with the file's name."""
+"""What is written down: it is read back as written, and damage is said with the file's name."""
 
 from __future__ import annotations
 
-import os
-import shutil
-import signal
-import subprocess
-import sys
-import textwrap
 from pathlib import Path
 
 import pytest
@@ -22,7 +16,6 @@ from midstream.checkpoint.layout import (
     modification_file,
     plan_file,
 )
-from midstream.checkpoint.lease import Lease
 from midstream.checkpoint.offsets import Feed
 from midstream.checkpoint.records import (
     FORMAT,
@@ -89,12 +82,12 @@ def test_a_new_checkpoint_has_no_identity_plan_intent_or_commit(journal: Journal
 
 
 def test_what_is_written_is_read_back(journal: Journal):
-    journal.create("job", 64)
+    journal.create("job", 64, "runs")
     journal.write_intent(intent(7))
     journal.write_commit(commit(7))
     journal.write_plan(plan(1))
     again = Journal(Storage(journal.storage.root))
-    assert again.identity() == Identity(format=FORMAT, job="job", groups=64)
+    assert again.identity() == Identity(format=FORMAT, job="job", groups=64, store="runs")
     assert again.intent(7) == intent(7)
     assert again.commit(7) == commit(7) == again.newest_commit()
     assert again.plan(1) == plan(1)
@@ -183,7 +176,7 @@ def test_a_damaged_record_is_refused_with_its_file(journal: Journal, text: bytes
 
 
 def test_no_bit_of_a_record_can_be_another_one_without_being_noticed(journal: Journal):
-    journal.create("job", 64)
+    journal.create("job", 64, "runs")
     journal.write_intent(intent(7))
     journal.write_commit(commit(7))
     journal.write_plan(plan(1))
@@ -244,65 +237,3 @@ def test_a_checkpoint_without_identity_but_with_files_of_a_job_is_refused(journa
     journal.storage.write(left, b"{}")
     with pytest.raises(CheckpointError, match=r"has files of a job but no midstream\.json"):
         journal.identity()
-
-
-# --- the lease ------------------------------------------------------------------------------------------------------
-
-
-def test_a_checkpoint_is_held_by_one_driver_at_a_time(tmp_path: Path):
-    storage = Storage(str(tmp_path / "checkpoint"))
-    lease = Lease(storage)
-    with pytest.raises(
-        CheckpointError, match=f"{storage.root} is in use by process {os.getpid()} .*one driver at a time"
-    ):
-        Lease(storage)
-    lease.release()
-    lease.release()
-    Lease(storage).release()
-
-
-def held_elsewhere(root: Path) -> subprocess.Popen[str]:
-    """Another process that holds a checkpoint until it is told to end, or killed."""
-    script = """
-        import sys
-        from midstream.checkpoint.lease import Lease
-        from midstream.checkpoint.storage import Storage
-
-        lease = Lease(Storage(sys.argv[1]))
-        print("held", flush=True)
-        sys.stdin.readline()
-    """
-    source = str(Path(__file__).parents[3] / "src")
-    command = [sys.executable, "-c", textwrap.dedent(script), str(root)]
-    pipe = subprocess.PIPE
-    return subprocess.Popen(command, env={**os.environ, "PYTHONPATH": source}, stdin=pipe, stdout=pipe, text=True)
-
-
-def test_a_lease_is_held_against_other_processes_and_ends_with_its_own(tmp_path: Path):
-    storage = Storage(str(tmp_path / "checkpoint"))
-    with held_elsewhere(tmp_path / "checkpoint") as other:
-        assert other.stdout is not None
-        assert other.stdout.readline() == "held\n"
-        with pytest.raises(CheckpointError, match=f"is in use by process {other.pid} "):
-            Lease(storage)
-        other.send_signal(signal.SIGKILL)
-        other.wait()
-    lease = Lease(storage)
-    assert f"process {os.getpid()} " in Path(storage.path("lease")).read_text()
-    lease.release()
-
-
-@pytest.mark.parametrize("what", ["deleted", "exchanged", "moved"])
-def test_a_checkpoint_that_goes_away_under_its_driver_is_noticed(tmp_path: Path, what: str):
-    storage = Storage(str(tmp_path / "checkpoint"))
-    lease = Lease(storage)
-    lease.check()
-    if what == "moved":
-        os.rename(storage.root, tmp_path / "elsewhere")
-    else:
-        shutil.rmtree(storage.root)
-    if what == "exchanged":
-        storage.write("lease", b"of another")
-    with pytest.raises(CheckpointError, match="was deleted, moved or exchanged while the job ran"):
-        lease.check()
-    lease.release()

@@ -1,4 +1,4 @@
-"""The durable store on a local disk: files are whole or not there, and every name has its place.
+"""The durable store on a local disk: files are whole or not there.
 
 What holds of every store is in `tests/contract/test_storage.py`."""
 
@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from midstream.checkpoint import layout
 from midstream.checkpoint.storage import Storage
 from midstream.errors import CheckpointError
 
@@ -88,12 +87,3 @@ def test_a_link_is_deleted_and_not_what_it_points_to(storage: Storage, tmp_path:
     os.symlink(tmp_path / "precious", storage.path("link"))
     storage.delete("link")
     assert (tmp_path / "precious" / "file").exists()
-
-
-def test_the_names_of_epochs_sort_as_the_epochs_do():
-    epochs = [0, 9, 10, 99, 12_345]
-    assert sorted(map(layout.commit_file, epochs)) == [layout.commit_file(epoch) for epoch in epochs]
-    assert [layout.epoch_of(os.path.basename(layout.journal_file(epoch))) for epoch in epochs] == epochs
-    assert sorted(map(layout.plan_file, (2, 10, 1))) == [layout.plan_file(version) for version in (1, 2, 10)]
-    assert layout.log_directory("sums", 3, "run").startswith(layout.log_directory("sums", 3) + "/")
-    assert layout.snapshot_directory("sums", 3).startswith(layout.snapshot_directory("sums") + "/")

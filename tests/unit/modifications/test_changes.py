@@ -96,7 +96,7 @@ def test_a_change_rewires_just_what_it_says(
         ([ms.replace("big", Keep())], "'big' is a transform; to put a KeyedFunction in its place"),
         ([ms.insert("big", small, after="left")], "the id 'big' is used already"),
         ([ms.insert("new", small, after="nobody")], "no operator 'nobody'"),
-        ([ms.insert("new", small, before="all")], "'all' reads 'big', 'right'; say between="),
+        ([ms.insert("new", small, before="all")], "'all' reads 'big', 'right'; give between="),
         ([ms.insert("new", small, between=("left", "out"))], "'out' does not read 'left'"),
         ([ms.remove("left")], "'left' is a source"),
         ([ms.remove("all")], "'all' reads 'big', 'right' and is read by 'sums'"),
@@ -115,8 +115,8 @@ def test_a_change_that_makes_no_sense_is_refused(steps: list[changes.Change], me
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: ms.insert("new", small), "say one of after=, before=, between="),
-        (lambda: ms.insert("new", small, after="big", before="all"), "say one of"),
+        (lambda: ms.insert("new", small), "give one of after=, before=, between="),
+        (lambda: ms.insert("new", small, after="big", before="all"), "give one of"),
         (lambda: ms.insert("new", Keep(), after="big"), "Keep is not an operator"),
         (lambda: ms.insert("new", builders.sink(ms.sinks.memory()), after="big"), "ms.add_sink"),
         (lambda: ms.add_sink("new", print, after="big"), "must be one of ms.sinks"),
@@ -197,5 +197,5 @@ bids, version 1
 
 
 def test_a_circle_is_refused() -> None:
-    with pytest.raises(PlanError, match="'a', 'b' read each other in a circle"):
+    with pytest.raises(PlanError, match="'a', 'b' read each other in a cycle"):
         p.in_order([p.Union(id="a", inputs=("b",)), p.Union(id="b", inputs=("a",))])

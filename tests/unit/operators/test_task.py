@@ -10,6 +10,7 @@ from midstream.operators.task import Relocation
 from midstream.state.cache import Cache
 from midstream.state.copying import seconds_to_look_up
 from midstream.state.stores.lmdb import PAGE
+from tests.support.far_store import Clock
 from tests.support.summing import GROUPS, Summing
 
 ALL = frozenset(range(GROUPS))
@@ -100,7 +101,8 @@ def test_no_row_waits_where_a_mounted_store_is_fast_enough(tmp_path: Path, speed
     assert slot.sums == {key: 1 + count for key, count in SOME.items()}
 
 
-def test_it_is_keys_that_are_looked_up_and_not_rows(tmp_path: Path):
+def test_it_is_keys_that_are_looked_up_and_not_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    Clock.put_in_place(monkeypatch)
     slot = Summing(tmp_path)
     slot.epoch({4 + GROUPS * number: 1 for number in range(20_000)})
     slot.epoch({}, snapshots=ALL)

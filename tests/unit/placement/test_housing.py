@@ -100,7 +100,7 @@ def test_who_gets_nothing_is_told_why():
     after, told = housing(homes, "abc", 2, load=load).after([REBALANCE], 2, is_fixed=True)
     assert after == homes
     assert told == (
-        "executor c gets no group of 'sums', which has 2 slots, as somebody has said, on as many executors: "
+        "executor c gets no group of 'sums', which has 2 slots, as was asked for, on as many executors: "
         "ms.rescale('sums', slots=3) gives all 3 a share"
     )
     after, told = housing(homes, "abc", 3, load={0: 9.0, 1: 9.0}).after([REBALANCE], 3)
@@ -122,11 +122,11 @@ def test_a_move_takes_groups_and_slots_by_their_names():
 @pytest.mark.parametrize(
     ("wish", "why"),
     [
-        (Wish(None, Live(), without="d"), "there is no executor 'd' with a seat of this job; there are a, b"),
+        (Wish(None, Live(), without="d"), "there is no executor 'd' with a seat in this job; there are a, b"),
         (Wish("sums", Live(), to="d", groups=(0,)), "there is no executor 'd'"),
         (Wish("sums", Live(), to="b", groups=(8,)), "there are groups 0 to 7"),
         (Wish("sums", Live(), to="b", groups=(-1,)), "there are groups 0 to 7"),
-        (Wish("sums", Live(), to="b", slots=(9,)), "slots as job.slots says"),
+        (Wish("sums", Live(), to="b", slots=(9,)), "job.slots lists its slots"),
     ],
 )
 def test_what_is_not_there_is_refused(wish: Wish, why: str):
@@ -135,5 +135,5 @@ def test_what_is_not_there_is_refused(wish: Wish, why: str):
 
 
 def test_the_last_executor_cannot_be_drained():
-    with pytest.raises(PlanError, match="executor a is all there is"):
+    with pytest.raises(PlanError, match="executor a is the only one"):
         housing(("a",) * 4, "a", 1).after([DRAIN_A], 1)

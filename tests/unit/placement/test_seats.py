@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from midstream.placement.seats import homes_for, seated, shares
+from midstream.placement.seats import Dealing, seated, shares
 
 WHERE = st.lists(st.sampled_from("abc"), min_size=1, max_size=8)
 
@@ -24,7 +24,7 @@ def test_as_many_seats_are_lent_as_there_are_slots_spread_over_the_executors(
 
 @given(WHERE, st.integers(1, 8), st.integers(1, 60))
 def test_every_group_sits_at_its_home(where: list[str], slots: int, groups: int):
-    homes = homes_for(where, slots, ("",) * groups, {})
+    homes = Dealing(where, slots).by_number(("",) * groups)
     routing = seated(homes, where, slots)
     assert [where[seat] for seat in routing.owners] == list(homes)
     for place in set(homes):
@@ -33,7 +33,7 @@ def test_every_group_sits_at_its_home(where: list[str], slots: int, groups: int)
 
 
 def test_an_executor_that_is_drained_lends_nothing():
-    homes = homes_for(["a", "b", "c"], 2, ["a", "b"] * 8, {}, frozenset("a"))
+    homes = Dealing(["a", "b", "c"], 2, without=frozenset("a")).by_number(["a", "b"] * 8)
     assert Counter(homes) == {"b": 8, "c": 8}
     assert [home for home, before in zip(homes, ["a", "b"] * 8, strict=True) if before == "b"] == ["b"] * 8
 

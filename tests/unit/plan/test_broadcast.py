@@ -73,8 +73,8 @@ def alerts(found: p.Plan) -> p.Process:
 def test_the_state_of_keys_and_that_of_groups_are_apart():
     assert [field.name for field in alerts(PLAN).state] == ["total"]
     assert [(field.name, field.scope) for field in alerts(PLAN).shared] == [("count", "group"), ("rules", "broadcast")]
-    assert (alerts(PLAN).told, alerts(PLAN).told_by) == ("rules", ("version",))
-    assert alerts(plan(Deaf())).told is None
+    assert (alerts(PLAN).broadcast, alerts(PLAN).broadcast_order) == ("rules", ("version",))
+    assert alerts(plan(Deaf())).broadcast is None
 
 
 def test_a_plan_with_shared_state_is_read_back_as_it_was_written():
@@ -129,7 +129,7 @@ def test_shared_state_is_not_there_outside():
 
 def test_a_replaced_function_hears_what_the_one_before_heard():
     after = changed(PLAN, [ms.replace("alerts", Others())])
-    assert (after["alerts"].inputs, alerts(after).told_by) == (("rows", "rules"), ("version",))
+    assert (after["alerts"].inputs, alerts(after).broadcast_order) == (("rows", "rules"), ("version",))
     with pytest.raises(PlanError, match="needs a method on_broadcast"):
         changed(PLAN, [ms.replace("alerts", Deaf())])
 

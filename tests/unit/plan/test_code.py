@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import pickle
-import subprocess
 import sys
 import textwrap
 import threading
@@ -216,103 +214,6 @@ def test_code_of_a_module_is_kept_with_the_text_that_it_had(module: Module):
     assert (load(kept(first))(1), load(kept(second))(1)) == (12, 507)
 
 
-def run_elsewhere(pickled: bytes | None, expression: str, directory: Path) -> str:
-    """Evaluate an expression over unpickled code in a process that does not know the user's modules."""
-    (directory / "code.pickle").write_bytes(pickled or b"")
-    script = f"import pickle; thing = pickle.load(open('code.pickle', 'rb')); print({expression})"
-    command = [sys.executable, "-c", script]
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    done = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
-
-
-def test_code_runs_where_the_modules_of_the_user_are_not(module: Module, tmp_path_factory: pytest.TempPathFactory):
-    module("def deepest(x):\n    return x * 10\n", "deep")
-    module("from deep import deepest\n\ndef helper(x):\n    return deepest(x) + 1\n", "helpers")
-    text = """
-        from helpers import helper
-
-        class Function:
-            def process(self, x):
-                return helper(x)
-
-        def function(x):
-            return helper(x)
-    """
-    own = module(text)
-    elsewhere = tmp_path_factory.mktemp("elsewhere")
-    one, other = (capture(thing, what="it", shipped=True) for thing in (own.function, own.Function()))
-    assert run_elsewhere(one.pickled, "thing(2)", elsewhere) == "21"
-    assert run_elsewhere(other.pickled, "thing.process(2)", elsewhere) == "21"
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "import helpers\ndef function(x):\n    return helpers.helper(x)",
-        "import helpers\ndef function(x):\n    return [helpers.helper(y) for y in [x]][0]",
-        "import helpers\ndef use(m, x):\n    return m.helper(x)\ndef function(x):\n    return use(helpers, x)",
-        "from helpers import cached\ndef function(x):\n    return cached(x)",
-        "from helpers import dispatched\ndef function(x):\n    return dispatched(x)",
-        "from helpers import Kept\ndef function(x):\n    return Kept(x).value",
-        "from helpers import helper\ndef function(x):\n    class C:\n        value = helper(2)\n    return C.value",
-        "from helpers import helper\ndef function(x, *, use=helper):\n    return use(x)",
-        "from helpers import helper\nimport functools\nfunction = functools.partial(helper)",
-    ],
-    ids=[
-        "module",
-        "comprehension",
-        "passed on",
-        "cached",
-        "dispatched",
-        "cached property",
-        "inner class",
-        "default",
-        "partial",
-    ],
-)
-def test_code_takes_along_what_it_uses_of_modules(module: Module, tmp_path_factory: pytest.TempPathFactory, text: str):
-    helpers = """
-        import functools, threading
-        lock = threading.Lock()  # nobody asks for it
-
-        def helper(x):
-            return x * 10
-
-        @functools.lru_cache
-        def cached(x):
-            return helper(x)
-
-        @functools.singledispatch
-        def dispatched(x):
-            return x
-
-        @dispatched.register
-        def _(x: int):
-            return helper(x)
-
-        class Kept:
-            def __init__(self, x):
-                self.x = x
-
-            @functools.cached_property
-            def value(self):
-                return helper(self.x)
-    """
-    module(helpers, "helpers")
-    captured = capture(module(text).function, what="it", shipped=True)
-    assert run_elsewhere(captured.pickled, "thing(2)", tmp_path_factory.mktemp("elsewhere")) == "20"
-    assert load(captured)(2) == 20
-
-
-def test_capturing_leaves_the_way_modules_are_pickled_as_it_was(module: Module):
-    own = module(FUNCTION)
-    capture(own.function, what="it", shipped=True)
-    assert b"users_own" in pickle.dumps(own.function)
-    assert pickle.loads(pickle.dumps(own.function)) is own.function
-
-
 # --- what cannot be kept --------------------------------------------------------------------------------------------
 
 
@@ -322,7 +223,7 @@ def test_code_that_must_be_shipped_and_cannot_be_pickled_is_refused():
         PlanError, match=r"the function of 'sums' cannot be sent to the executors: TypeError: .*lock"
     ) as e:
         capture(lambda: lock, what="the function of 'sums'", shipped=True)
-    assert "make it inside the function" in str(e.value)
+    assert "create it inside the function" in str(e.value)
 
 
 def test_code_that_stays_in_the_driver_need_not_be_picklable():

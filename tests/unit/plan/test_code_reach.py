@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -18,27 +17,6 @@ from midstream.plan.code import capture, load
 from tests.support.programs import HELPER, PROGRAMS, Program
 
 SOURCE = Path(__file__).parents[3] / "src"
-
-
-@pytest.fixture
-def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., ModuleType]]:
-    """Give a function that writes, or edits, modules of the user's, and imports the last of them anew."""
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    made: set[str] = set()
-
-    def written(**texts: str) -> ModuleType:
-        for name in made | texts.keys():
-            sys.modules.pop(name, None)
-        for name, text in texts.items():
-            made.add(name)
-            (tmp_path / f"{name}.py").write_text(textwrap.dedent(text))
-        importlib.invalidate_caches()
-        return importlib.import_module(list(texts)[-1])
-
-    yield written
-    for name in made:
-        sys.modules.pop(name, None)
 
 
 def digest(thing: Any) -> str:

@@ -71,12 +71,12 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "errors of a source": (lambda: flow().stream("rows").errors, "'rows' has no errors to read"),
     "nobody reads them": (
         lambda: changed(PLAN, [ms.remove_sink("aside")]),
-        "'mapped' has on_error='dead_letter', and nobody reads its errors",
+        "'mapped' has on_error='dead_letter', but nothing reads its errors",
     ),
     "their operator is gone": (lambda: changed(PLAN, [ms.remove("kept")]), "'kept.errors' are the errors of 'kept'"),
     "something stands between": (
         lambda: changed(PLAN, [ms.insert("t", lambda df: df, before="kept.errors")]),
-        "'kept.errors' are the errors of 'kept', which must .* stand right before it",
+        "'kept.errors' are the errors of 'kept', which must .* come right before it",
     ),
     "on_error of a sink": (
         lambda: changed(PLAN, [ms.replace("out", ms.sinks.noop(), on_error="fail")]),

@@ -1,4 +1,4 @@
-"""Nodes of plans: those of other packages are kept in plan files, and tags are not taken twice."""
+"""What a node answers for itself, also one of another package; tags are not taken twice."""
 
 from __future__ import annotations
 
@@ -6,24 +6,16 @@ import pytest
 
 from midstream.errors import PlanError
 from midstream.plan import plan as p
-from midstream.plan import text
+from midstream.plan.code import Code, capture
 
 
 class Sampled(p.Operator, frozen=True, kw_only=True, tag="sampled"):
     rate: float
 
 
-def test_a_plan_file_brings_back_a_node_of_another_package():
-    p.register_node(Sampled)
-    plan = p.Plan(name="flow", operators=(p.Source(id="rows", schema="k long"), Sampled(id="some", rate=0.5)))  # type: ignore[arg-type]
-    assert text.decode(text.encode(plan)) == plan
-
-
-def test_a_node_that_nobody_has_registered_is_named():
-    plan = p.Plan(name="flow", operators=(p.Source(id="rows", schema="k long"),))
-    written = text.encode(plan).replace(b'"source"', b'"unheard of"')
-    with pytest.raises(PlanError, match="an operator of kind 'unheard of', which nobody has registered"):
-        text.decode(written)
+class Called(p.Operator, frozen=True, kw_only=True, tag="called"):
+    code: Code
+    on_error: str = "fail"
 
 
 def test_a_tag_belongs_to_one_node():
@@ -32,6 +24,16 @@ def test_a_tag_belongs_to_one_node():
 
     with pytest.raises(PlanError, match="the tag 'source' of Other is taken by Source"):
         p.register_node(Other)
+
+
+def test_a_node_of_another_package_answers_for_its_code_and_its_errors():
+    called = Called(id="x", code=capture(abs, what="it", shipped=True))
+    plan = p.Plan(name="flow", operators=(Sampled(id="some", rate=0.5), called))  # type: ignore[arg-type]
+    assert list(p.codes(plan)) == [called.code]
+    asides = [called, Called(id="x", code=called.code, on_error="dead_letter")]
+    assert [(each.may_fail, each.gives_errors) for each in asides] == [(True, False), (True, True)]
+    assert (plan["some"].may_fail, plan["some"].gives_errors) == (False, False)
+    assert plan["some"].described == "sampled"
 
 
 def test_what_keeps_state_must_say_what_it_is():

@@ -15,6 +15,7 @@ from midstream.checkpoint.records import (
     Report,
 )
 from midstream.epoch.attempt import Outcome
+from midstream.epoch.beginning import Beginning
 from midstream.epoch.commit import next_record
 from midstream.flow import builders
 from midstream.operators.aggregates import declare as ms
@@ -26,10 +27,10 @@ from midstream.plan.window_regimes import (
     succeeded,
     without_past,
 )
-from midstream.plan.windows import LONG_AGO, Window
+from midstream.plan.windows import LONG_AGO, TimeWindow
 from tests.support.windowing import pane_of
 
-TEN, FIFTEEN, SIX = Window(10, 10), Window(15, 15), Window(6, 2)
+TEN, FIFTEEN, SIX = TimeWindow(10, 10), TimeWindow(15, 15), TimeWindow(6, 2)
 CHANGED = (Regime(TEN, until=30), Regime(FIFTEEN, 30))
 
 
@@ -63,7 +64,7 @@ CHANGED = (Regime(TEN, until=30), Regime(FIFTEEN, 30))
     ],
 )
 def test_a_change_comes_into_force_behind_the_rows_that_were_taken(
-    regimes: tuple[Regime, ...], window: Window, latest: int | None, expected: tuple[Regime, ...]
+    regimes: tuple[Regime, ...], window: TimeWindow, latest: int | None, expected: tuple[Regime, ...]
 ) -> None:
     assert succeeded(regimes, window, latest) == expected
 
@@ -78,7 +79,7 @@ def test_a_pane_starts_in_the_windows_that_hold_its_rows_and_in_no_others(
     regimes: tuple[Regime, ...] = ()
     latest, panes = -40, dict[int, int]()  # of rows that were taken: time -> start of the pane
     for size, slide in shapes:
-        regimes = succeeded(regimes, Window(size, slide), max(panes.values(), default=None))
+        regimes = succeeded(regimes, TimeWindow(size, slide), max(panes.values(), default=None))
         for time in data.draw(st.lists(st.integers(latest - 20, latest + 30), max_size=4), label="rows"):
             pane = pane_of(regimes, time, None)
             assert pane is not None
@@ -112,7 +113,7 @@ def test_a_record_has_the_regimes_of_its_plan_and_none_that_is_past_for_all_grou
     waiting = Deferred(epoch=5, clock=0, seed="", watermark=None, groups=(3,), path="rows")
 
     def after(
-        state: OperatorState, window: Window, watermark: int, latest: int | None, deferred: Deferred | None = None
+        state: OperatorState, window: TimeWindow, watermark: int, latest: int | None, deferred: Deferred | None = None
     ) -> OperatorState:
         made = builders.window(window).aggregate(id="sums", n=ms.count())
         plan = p.Plan(name="flow", operators=(p.Source(id="rows", schema="ts timestamp"), made))
@@ -125,7 +126,7 @@ def test_a_record_has_the_regimes_of_its_plan_and_none_that_is_past_for_all_grou
         outcome = Outcome({"sums": [("path", report) for report in reports]}, [], {}, {})
         intent = Intent(epoch=5, version=2, clock=0, seed="")
         resolved = Resolved(plan, {}, {}, {"sums": keyed})
-        return next_record(last, intent, (), outcome, resolved, 4, final=False).operators["sums"]
+        return next_record(Beginning(last, intent, resolved, 4), (), outcome).operators["sums"]
 
     first = after(OperatorState(), TEN, 0, 12)
     assert (first.latest, first.regimes) == (12, (Regime(TEN),))

@@ -15,7 +15,6 @@ from midstream.errors import StateError
 from midstream.state.background import in_background
 from midstream.state.cache import Cache
 from midstream.state.changelog import LogWriter
-from midstream.state.location import boot_id, discard_other_boots
 from midstream.state.stores import lmdb as lmdb_store
 from midstream.state.stores.contract import Version
 from midstream.state.stores.layered import LayeredStore
@@ -31,6 +30,7 @@ def history(tmp_path: Path) -> History:
 
 
 A, B, C = b"\1a", b"\1b", b"\1c"
+WHOLE = "tests.outside.whole:Whole"  # a store of another package
 
 
 # --- caught up, or restored -----------------------------------------------------------------------------------------
@@ -178,7 +178,7 @@ def test_in_place_a_snapshot_is_read_where_it_is(history: History):
     store = cache.bring(0)
     assert isinstance(store, LayeredStore)
     assert contents(store) == {A: b"1", C: b"3"}
-    assert [path.name for path in Path(cache.directory).iterdir() if path.name.endswith(".mdb")] == []
+    assert [path.name for path in Path(cache.copies.directory).iterdir() if path.name.endswith(".mdb")] == []
 
 
 def test_a_group_in_place_is_copied_before_it_is_snapshotted_again(history: History):
@@ -217,7 +217,7 @@ def test_a_snapshot_is_of_the_last_change_and_says_its_size_and_checksum(history
     stored = Path(history.storage.path(reference.path))
     assert stored.stat().st_size == reference.size
     assert contents(LmdbStore(str(stored))) == {A: b"1"}
-    assert [path for path in Path(history.cache().directory).iterdir() if "snapshot" in path.name] == []
+    assert [path for path in Path(history.cache().copies.directory).iterdir() if "snapshot" in path.name] == []
 
 
 def test_a_group_that_never_changed_is_not_snapshotted(history: History):
@@ -260,23 +260,12 @@ def test_a_restored_group_leaves_no_files_of_its_former_copies(history: History)
         cache = history.cache(in_place=in_place)
         cache._restore(0)
         in_background(lambda: None).result()  # what was deleted is gone
-        names = os.listdir(cache.directory)
+        names = os.listdir(cache.copies.directory)
         assert "0.current" in names
         layered = 4 if in_place else 3  # the pointer, the link, the layer, its lock; or the pointer, the file, its lock
         assert len(names) == layered
-        open_files = [path for path in lmdb_store._open if path.startswith(cache.directory)]
+        open_files = [path for path in lmdb_store._open if path.startswith(cache.copies.directory)]
         assert len(open_files) == 1
-
-
-def test_what_earlier_boots_of_the_machine_left_is_deleted(history: History):
-    history.epoch({0: {A: b"1"}})
-    history.cache().bring(0)
-    root = history.directory / "host" / "job"
-    (root / "another boot" / "sums").mkdir(parents=True)
-    (root / "another boot" / "sums" / "0.mdb").touch()
-    discard_other_boots(str(history.directory / "host"), "job")
-    assert [path.name for path in root.iterdir()] == [boot_id()]
-    discard_other_boots(str(history.directory / "no host"), "job")
 
 
 # --- what cannot be restored ----------------------------------------------------------------------------------------
@@ -349,18 +338,18 @@ def test_a_cached_file_with_an_unreadable_version_is_restored(history: History):
 def test_a_pointer_that_is_no_pointer_is_replaced(history: History):
     history.epoch({0: {A: b"1"}})
     cache = history.cache()
-    os.makedirs(cache.directory)
-    Path(cache.directory, "0.current").write_text("not a link")
+    os.makedirs(cache.copies.directory)
+    Path(cache.copies.directory, "0.current").write_text("not a link")
     assert contents(cache.bring(0)) == {A: b"1"}
 
 
 def test_a_copy_of_another_job_is_restored(history: History):
     commit = history.epoch({0: {A: b"1"}})
     cache = history.cache()
-    os.makedirs(cache.directory)
-    path = os.path.join(cache.directory, "0.other.mdb")
+    os.makedirs(cache.copies.directory)
+    path = os.path.join(cache.copies.directory, "0.other.mdb")
     LmdbStore(path).apply([Edits({B: b"other"})], Version("another job", 0, commit.id))
-    os.symlink("0.other.mdb", os.path.join(cache.directory, "0.current"))
+    os.symlink("0.other.mdb", os.path.join(cache.copies.directory, "0.current"))
     assert contents(cache.bring(0)) == {A: b"1"}
 
 
@@ -396,3 +385,46 @@ def test_a_copy_of_an_operator_that_was_forgotten_is_not_taken_for_one_of_its_su
     assert contents(cache.bring(0)) == {A: b"old"}
     head = replace(cache.head, born=1, changed=(None,) * GROUPS)
     assert contents(Cache(head).bring(0)) == {}
+
+
+# --- stores of other kinds ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_a_store_of_another_package_is_caught_up_snapshotted_and_restored_as_ours(history: History, in_place: bool):
+    history.store = WHOLE
+    history.epoch({0: {A: b"1", B: b"1"}, 1: {A: b"1"}})
+    assert contents(history.cache().bring(0)) == {A: b"1", B: b"1"}
+    history.epoch({}, snapshots=(0, 1))
+    history.epoch({0: {B: None, C: b"3"}})
+    cache = history.cache()
+    assert contents(cache.bring(0)) == {A: b"1", C: b"3"}
+    assert cache.restored == 0
+    there = history.cache("new host", in_place=in_place)
+    assert not there.reads_there, "it cannot"
+    there.bring_all(range(GROUPS))
+    assert [contents(there.bring(group)) for group in range(GROUPS)] == [{A: b"1", C: b"3"}, {A: b"1"}, {}]
+    assert there.restored == 2
+    assert history.snapshot_of(0).path.endswith(".whole")
+    assert {path.suffix for path in Path(there.copies.directory).iterdir()} == {".current", ".whole"}
+    there.copies.drop(0)
+    assert not there.copies.is_here(0)
+
+
+def test_a_copy_that_another_kind_of_store_has_written_is_restored_from_logs(history: History):
+    history.epoch({0: {A: b"1"}})
+    history.epoch({0: {B: b"2"}})
+    assert contents(history.cache().bring(0)) == {A: b"1", B: b"2"}
+    for history.store in (WHOLE, "lmdb"):
+        cache = history.cache()
+        assert not cache.lacks_logs_only(0)
+        assert contents(cache.bring(0)) == {A: b"1", B: b"2"}
+        assert cache.restored == 1
+
+
+def test_a_snapshot_that_another_kind_of_store_has_written_is_refused(history: History):
+    history.epoch({0: {A: b"1"}})
+    history.epoch({}, snapshots=(0,))
+    history.store = WHOLE
+    with pytest.raises(StateError, match="it was written by a store of another format than 'whole'"):
+        history.cache("new host").bring(0)

@@ -9,11 +9,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from midstream.state.expiry import expire
 from midstream.state.stores.memory import MemoryStore
 from midstream.state.timers import Timer
 from midstream.state.values import moment_of
 from tests.support.edits import Edits
-from tests.unit.state.test_keyed import TTL, VERSION, at_clock
+from tests.support.group_states import TTL, VERSION, at_clock
 
 Stored = list[tuple[Any, int]]  # values with the moment when they expire
 FOREVER = 1 << 60
@@ -135,15 +136,15 @@ class KeyedState(RuleBasedStateMachine):
         assert due == [(key, Timer(kind, moment_of(at))) for at, kind, key in sorted(expected)]
         self.state.bind(self.key)
 
-    @rule(passed=st.integers(0, 60), expire=st.booleans(), prefetched=st.sets(keys))
-    def end_the_epoch(self, passed: int, expire: bool, prefetched: set[bytes]) -> None:
+    @rule(passed=st.integers(0, 60), looked=st.booleans(), prefetched=st.sets(keys))
+    def end_the_epoch(self, passed: int, looked: bool, prefetched: set[bytes]) -> None:
         self.state.release()
         self.store.apply([Edits(self.state.changes)], VERSION)
         self.now += passed
         self.state = at_clock(self.now, self.store)
         self.state.prefetch(sorted(prefetched))
-        if expire:
-            self.state.expire()
+        if looked:
+            expire(self.state)
         self.state.bind(self.key)
 
     @invariant()

@@ -23,7 +23,8 @@ from midstream.state.cache import Cache
 from midstream.state.copying import complete
 from midstream.state.location import discard_other_boots
 from midstream.state.stores.contract import Version
-from midstream.state.stores.lmdb import LmdbStore, close_environment
+from midstream.state.stores.kinds import DEFAULT, store_kind
+from midstream.state.stores.lmdb import close_environment
 from tests.support.edits import Edits
 from tests.support.store_driver import (
     HOSTS,
@@ -46,6 +47,8 @@ hosts = st.sampled_from(HOSTS)
 class StateOfAJob(RuleBasedStateMachine):
     """Whatever happens, what is read is what the dictionary holds."""
 
+    store = DEFAULT
+
     def __init__(self) -> None:
         super().__init__()
         self.root = tempfile.mkdtemp(prefix="midstream-model-", dir="/tmp")
@@ -57,7 +60,7 @@ class StateOfAJob(RuleBasedStateMachine):
 
     @initialize(groups=st.integers(1, 4), keep=st.integers(1, 3))
     def start(self, groups: int, keep: int) -> None:
-        self.driver = Driver(self.new("checkpoint"), "job-0", groups, keep)
+        self.driver = Driver(self.new("checkpoint"), "job-0", groups, keep, self.store)
 
     def teardown(self) -> None:
         for host in HOSTS:
@@ -73,7 +76,7 @@ class StateOfAJob(RuleBasedStateMachine):
         return os.path.join(self.root, "hosts", name)
 
     def close(self, directory: str) -> None:
-        """Close what this process has open below a directory, as if its tasks had ended."""
+        """Close what this process has open of LMDB below a directory, as if its tasks had ended."""
         from midstream.state.stores import lmdb as lmdb_store
 
         for path in [path for path in lmdb_store._open if path.startswith(directory)]:
@@ -132,8 +135,9 @@ class StateOfAJob(RuleBasedStateMachine):
         cache = self.driver.cache(self.host(host), in_place=True)
         cache.budget = Budget(budget, 60.0)
         complete(cache, range(self.driver.groups))
-        if budget > 1 and os.path.isdir(cache.directory):
-            pointers = [os.path.join(cache.directory, n) for n in os.listdir(cache.directory) if n.endswith(".current")]
+        directory = cache.copies.directory
+        if budget > 1 and os.path.isdir(directory):
+            pointers = [os.path.join(directory, n) for n in os.listdir(directory) if n.endswith(".current")]
             assert not [p for p in pointers if os.readlink(p).endswith(".base")]
         for group in range(self.driver.groups):
             self.check(cache, group)
@@ -141,7 +145,7 @@ class StateOfAJob(RuleBasedStateMachine):
     @rule()
     def restart(self) -> None:
         driver = self.driver
-        self.driver = Driver(driver.checkpoint, driver.job, driver.groups, driver.keep)
+        self.driver = Driver(driver.checkpoint, driver.job, driver.groups, driver.keep, self.store)
 
     # --- what happens to its caches ---
 
@@ -151,7 +155,7 @@ class StateOfAJob(RuleBasedStateMachine):
         shutil.rmtree(self.host(host), ignore_errors=True)
 
     def file_of(self, host: str, group: int) -> str | None:
-        directory = self.driver.cache(self.host(host), in_place=False).directory
+        directory = self.driver.cache(self.host(host), in_place=False).copies.directory
         pointer = os.path.join(directory, f"{group}.current")
         if not os.path.islink(pointer):
             return None
@@ -176,7 +180,7 @@ class StateOfAJob(RuleBasedStateMachine):
             close_environment(path)
             os.unlink(path)
             version = Version("another", *(changed if changed and same_commit else (0, "c")))
-            LmdbStore(path).apply([Edits({b"\1rubbish": b"\1rubbish"})], version)
+            store_kind(self.store).open(path).apply([Edits({b"\1rubbish": b"\1rubbish"})], version)
 
     @rule()
     def boot_the_machine(self) -> None:
@@ -205,7 +209,7 @@ class StateOfAJob(RuleBasedStateMachine):
         checkpoint = self.driver.checkpoint
         shutil.rmtree(checkpoint)
         shutil.copytree(copy, checkpoint)
-        self.driver = Driver(checkpoint, job, groups, self.driver.keep)
+        self.driver = Driver(checkpoint, job, groups, self.driver.keep, self.store)
         self.model = dict(model)
         self.committed()
 
@@ -268,3 +272,13 @@ TestStateOfAJob.settings = settings(
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )
+
+
+class StateInAnotherStore(StateOfAJob):
+    """The same, in a store of another package."""
+
+    store = "tests.outside.whole:Whole"
+
+
+TestStateInAnotherStore = StateInAnotherStore.TestCase
+TestStateInAnotherStore.settings = settings(TestStateOfAJob.settings, max_examples=20)

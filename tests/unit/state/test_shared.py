@@ -15,7 +15,7 @@ import pytest
 import midstream as ms
 from midstream.errors import SchemaError, StateError
 from midstream.operators.functions.declare import state_fields
-from midstream.operators.functions.task import FunctionTask, Told
+from midstream.operators.functions.task import BroadcastForm, FunctionTask
 from midstream.operators.task import Epoch, Work
 from midstream.plan.code import capture
 from midstream.plan.plan import StateField
@@ -211,7 +211,7 @@ class Slot:
             code=capture(self.function, what="the function", shipped=True),
             stages=(Stage(of_keys, stage(*of_keys).types, 0, None),), order_by=(),
             key_schema=bytes(pa.schema([("key", pa.int64())]).serialize()),
-            shared=stage(*(field for field in fields if field.scope != "key")), told=Told((), None),
+            shared=stage(*(field for field in fields if field.scope != "key")), broadcast=BroadcastForm((), None),
         )  # fmt: skip
         work = Work(0, Stores(head, stores=self.stores))
         output = task.work(work, batch, np.array(columns[4], np.int32), frozenset(range(GROUPS)))
@@ -235,7 +235,7 @@ def test_keys_of_a_group_share_state_in_the_order_of_keys_and_hear_what_all_are_
 @pytest.mark.parametrize(
     ("function", "error", "complaint"),
     [
-        (Speaks, SchemaError, "gives nothing out"),
+        (Speaks, SchemaError, "emits nothing"),
         (Waits, StateError, "a timer is set for a key"),
         (Meddles, StateError, "only while it is being processed"),
     ],

@@ -13,7 +13,6 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 
 from midstream.checkpoint import layout
-from midstream.checkpoint.checksum import checksum_of
 from midstream.checkpoint.journal import Journal
 from midstream.checkpoint.records import (
     FORMAT,
@@ -41,51 +40,44 @@ from midstream.state.entries import (
     PROCESSING,
     deadline_of,
 )
+from midstream.state.snapshots import Snapshots
 from midstream.state.stores.contract import Version
-from midstream.state.stores.lmdb import LmdbStore, close_environment
+from midstream.state.stores.kinds import store_kind
+from midstream.state.throttle import Throttle
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
 
     from midstream.flow.flow import Flow
 
 
 def restore_savepoint(
-    spark: SparkSession, source: Storage, target: Storage, flow: Flow, groups: int | None
+    spark: SparkSession, source: Storage, target: Storage, flow: Flow, groups: int | None, store: str
 ) -> Identity:
-    """Make a new checkpoint from a savepoint."""
+    """Make a new checkpoint from a savepoint, with its state in a kind of store."""
     manifest = read_manifest(source)
     if manifest.format != UNSEALED:
         verify(spark, source, manifest.files)
-    before = manifest.read_plan()
-    check_state_fits(before, flow.plan())
-    check_groups(before, flow.plan(), manifest.groups, groups or manifest.groups)
-    saved = [o.id for o in before.of(p.Source)]
-    if not set(saved) <= set(flow.sources):
-        raise CheckpointError(
-            f"the savepoint {source.root} has offsets of the sources {', '.join(saved)}; the flow has "
-            f"{', '.join(flow.sources)}. Start it with the same sources; others may come besides"
-        )
+    _refuse_other_flow(manifest, source, flow, groups)
     journal = Journal(target)
     journal.begin_restoring()
-    identity = Identity(format=FORMAT, job=os.urandom(16).hex(), groups=groups or manifest.groups or DEFAULT_GROUPS)
-    commit_id = os.urandom(8).hex()
-    version = Version(identity.job, manifest.epoch, commit_id)
+    identity = Identity(
+        format=FORMAT,
+        job=os.urandom(16).hex(),
+        groups=groups or manifest.groups or DEFAULT_GROUPS,
+        store=store_kind(store).format,
+    )
+    version = Version(identity.job, manifest.epoch, os.urandom(8).hex())
     resolved = resolve(spark, flow.plan())
-    operators = {}
-    for operator in flow.plan().of(p.KeyedOperator):
-        if operator.id in manifest.tables:
-            check_layout(operator.id, {0: manifest.layouts[operator.id]}, resolved.keyed[operator.id])
-            operators[operator.id] = _load(
-                spark, resolved, operator, manifest, source, target, version, identity.groups
-            )
+    restoring = _Restoring(spark, manifest, source, target, resolved, version, identity.groups, store)
+    operators = restoring.operators()
     copy_offsets(source, target, manifest.epoch)
     journal.write_plan(flow.plan())
     journal.write_feeds(manifest.feeds)
     journal.write_commit(
         Commit(
             epoch=manifest.epoch,
-            id=commit_id,
+            id=version.commit,
             parent="",
             version=1,
             clock=manifest.clock,
@@ -94,61 +86,96 @@ def restore_savepoint(
             event_times=manifest.event_times,
         )
     )
-    journal.create(identity.job, identity.groups)
+    journal.create(identity.job, identity.groups, identity.store)
     target.delete(layout.RESTORING)
     return identity
 
 
-def _load(
-    spark: SparkSession,
-    resolved: Resolved,
-    operator: p.KeyedOperator,
-    manifest: Manifest,
-    source: Storage,
-    target: Storage,
-    version: Version,
-    groups: int,
-) -> OperatorState:
-    form = keyed_kind_of(operator).form(operator, resolved)
-    keyed = resolved.keyed[operator.id]
-    entries: DataFrame | None = None
-    portable = form.portable()
-    for table in [table for table in manifest.tables[operator.id] if table in portable.schemas()]:
-        directory = f"state/{operator.id}/{table}/"
-        named = [source.for_spark(name) for name in manifest.files if name.startswith(directory)]
-        rows = spark.read.parquet(*(named or [source.for_spark(directory.rstrip("/"))]))
-        group = portable.group_of(table, hashed(operator, keyed), groups)
-        placed = rows.withColumn("_group", F.expr(group))
-        found = placed.mapInArrow(EntriesTask(form, table), "_group int, entry binary, value binary")
-        entries = found if entries is None else entries.union(found)
-    assert entries is not None
-    tasks = min(groups, max(spark.sparkContext.defaultParallelism, 1))
-    slot = (F.col("_group") % F.lit(tasks)).alias("_slot")
-    sorted_ = entries.select("*", slot).repartitionById(tasks, F.col("_slot")).sortWithinPartitions("_group", "entry")
-    loaded = sorted_.select("_group", "entry", "value").mapInArrow(
-        LoadTask(operator.id, target.root, (version.job, version.epoch, version.commit)), LoadTask.SCHEMA
-    )
-    changed: list[tuple[int, str] | None] = [None] * groups
-    snapshots: list[SnapshotRef | None] = [None] * groups
-    deadlines: dict[int, tuple[int | None, int | None]] = {}
-    for row in loaded.collect():
-        changed[row.group] = (version.epoch, version.commit)
-        snapshots[row.group] = SnapshotRef(version.epoch, version.commit, row.path, row.size, row.checksum)
-        if keyed_kind_of(operator).looks_at_once:
-            deadlines[row.group] = (LONG_AGO, None)  # it is looked into at once, and says when again
-        elif row.event is not None or row.clock is not None:
-            deadlines[row.group] = (row.event, row.clock)
-    return OperatorState(
-        born=version.epoch,
-        changed=tuple(changed),
-        snapshots=tuple(snapshots),
-        deadlines=deadlines,
-        layouts={keyed.base: keyed.layout},
-        top=keyed.top,
-        watermark=manifest.watermarks.get(operator.id),
-        latest=manifest.latest.get(operator.id),
-        regimes=manifest.regimes.get(operator.id, ()),
-    )
+def _refuse_other_flow(manifest: Manifest, source: Storage, flow: Flow, groups: int | None) -> None:
+    """Refuse a flow that cannot go on from a savepoint."""
+    before = manifest.read_plan()
+    check_state_fits(before, flow.plan())
+    check_groups(before, flow.plan(), manifest.groups, groups or manifest.groups)
+    saved = [o.id for o in before.of(p.Source)]
+    if not set(saved) <= set(flow.sources):
+        raise CheckpointError(
+            f"the savepoint {source.root} has offsets of the sources {', '.join(saved)}; the flow has "
+            f"{', '.join(flow.sources)}. Start it with the same sources; more may be added"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Restoring:
+    """A savepoint on its way into a new checkpoint."""
+
+    spark: SparkSession
+    manifest: Manifest
+    source: Storage
+    target: Storage
+    resolved: Resolved  # the flow that goes on
+    version: Version  # of all its state
+    groups: int
+    store: str  # the kind of store that groups are kept in
+
+    def operators(self) -> dict[str, OperatorState]:
+        """Write the state of all operators that the savepoint has; return what the record says of them."""
+        found = {}
+        for operator in self.resolved.plan.of(p.KeyedOperator):
+            if operator.id in self.manifest.tables:
+                check_layout(operator.id, {0: self.manifest.layouts[operator.id]}, self.resolved.keyed[operator.id])
+                found[operator.id] = self._state(operator, self._load(operator))
+        return found
+
+    def _load(self, operator: p.KeyedOperator) -> list[Row]:
+        """Write the snapshots of an operator; return a row for each group that has some state."""
+        entries, tasks = self._entries(operator), min(self.groups, max(self.spark.sparkContext.defaultParallelism, 1))
+        slot = (F.col("_group") % F.lit(tasks)).alias("_slot")
+        by_slot = entries.select("*", slot).repartitionById(tasks, F.col("_slot"))
+        version = (self.version.job, self.version.epoch, self.version.commit)
+        loading = LoadTask(operator.id, self.target.root, version, self.store)
+        ordered = by_slot.sortWithinPartitions("_group", "entry").select("_group", "entry", "value")
+        return ordered.mapInArrow(loading, LoadTask.SCHEMA).collect()
+
+    def _entries(self, operator: p.KeyedOperator) -> DataFrame:
+        """Read the tables of an operator as entries of its groups."""
+        form, keyed = keyed_kind_of(operator).form(operator, self.resolved), self.resolved.keyed[operator.id]
+        entries: DataFrame | None = None
+        portable = form.portable()
+        for table in [table for table in self.manifest.tables[operator.id] if table in portable.schemas()]:
+            directory = f"state/{operator.id}/{table}/"
+            named = [self.source.for_spark(name) for name in self.manifest.files if name.startswith(directory)]
+            rows = self.spark.read.parquet(*(named or [self.source.for_spark(directory.rstrip("/"))]))
+            group = portable.group_of(table, hashed(operator, keyed), self.groups)
+            placed = rows.withColumn("_group", F.expr(group))
+            found = placed.mapInArrow(EntriesTask(form, table), "_group int, entry binary, value binary")
+            entries = found if entries is None else entries.union(found)
+        assert entries is not None
+        return entries
+
+    def _state(self, operator: p.KeyedOperator, loaded: list[Row]) -> OperatorState:
+        """Return what the record says of an operator."""
+        keyed, manifest, version = self.resolved.keyed[operator.id], self.manifest, self.version
+        changed: list[tuple[int, str] | None] = [None] * self.groups
+        snapshots: list[SnapshotRef | None] = [None] * self.groups
+        deadlines: dict[int, tuple[int | None, int | None]] = {}
+        for row in loaded:
+            changed[row.group] = (version.epoch, version.commit)
+            snapshots[row.group] = SnapshotRef(version.epoch, version.commit, row.path, row.size, row.checksum)
+            if keyed_kind_of(operator).looks_at_once:
+                deadlines[row.group] = (LONG_AGO, None)  # it is looked into at once, and says when again
+            elif row.event is not None or row.clock is not None:
+                deadlines[row.group] = (row.event, row.clock)
+        return OperatorState(
+            born=version.epoch,
+            changed=tuple(changed),
+            snapshots=tuple(snapshots),
+            deadlines=deadlines,
+            layouts={keyed.base: keyed.layout},
+            top=keyed.top,
+            watermark=manifest.watermarks.get(operator.id),
+            latest=manifest.latest.get(operator.id),
+            regimes=manifest.regimes.get(operator.id, ()),
+        )
 
 
 @dataclass(frozen=True)
@@ -178,6 +205,7 @@ class LoadTask:
     operator: str
     checkpoint: str
     version: tuple[str, int, str]
+    store: str
 
     SCHEMA = "group int, path string, size long, checksum long, event long, clock long"
 
@@ -207,21 +235,19 @@ class LoadTask:
         yield pa.record_batch(arrays, names=names)
 
     def _write(self, scratch: str, group: int, entries: list[tuple[bytes, bytes]]) -> tuple[Any, ...]:
-        raw, local = os.path.join(scratch, f"{group}.raw"), os.path.join(scratch, f"{group}.mdb")
-        store = LmdbStore(raw)
-        store.apply([_Puts(entries)], Version(*self.version))
-        store.snapshot(local)
-        close_environment(raw)
-        checksum, size = checksum_of(local)
-        directory = layout.snapshot_directory(layout.home_of(self.operator, self.version[1]), group)
-        path = f"{directory}/{self.version[1]:012}-{os.urandom(6).hex()}.mdb"
-        Storage(self.checkpoint).upload(local, path)
+        kind, version, path = store_kind(self.store), Version(*self.version), os.path.join(scratch, str(group))
+        home = layout.home_of(self.operator, version.epoch)
+        store = kind.open(path)
+        store.apply([_Puts(entries)], version)
+        snapshots = Snapshots(Storage(self.checkpoint), home, kind.format, Throttle())
+        written = snapshots.write(group, store, version, f"{path}.snapshot")
+        store.close()
         first: dict[int, int] = {}
         for entry, _ in entries:
             if entry[0] in (EVENT, PROCESSING, EXPIRY):
                 first.setdefault(entry[0], deadline_of(entry))
         clock = [first[tag] for tag in (PROCESSING, EXPIRY) if tag in first]
-        return group, path, size, checksum, first.get(EVENT), min(clock, default=None)
+        return group, written.path, written.size, written.checksum, first.get(EVENT), min(clock, default=None)
 
 
 @dataclass(frozen=True)

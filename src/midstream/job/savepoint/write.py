@@ -11,12 +11,12 @@ Written by a Spark job of its own over snapshots and change logs, while the job 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import msgspec
 import pyarrow as pa
@@ -24,29 +24,43 @@ import pyarrow.parquet as pq
 
 from midstream.checkpoint import layout
 from midstream.checkpoint.checksum import checksum, checksum_of
+from midstream.checkpoint.housekeeping import Housekeeping
+from midstream.checkpoint.offsets import Feed
 from midstream.checkpoint.records import Commit, OperatorState
 from midstream.checkpoint.seals import with_seal
 from midstream.checkpoint.storage import Storage
+from midstream.epoch.context import JobContext
+from midstream.epoch.gate import Gate
+from midstream.epoch.history import History
+from midstream.epoch.plans import Plans
 from midstream.errors import CheckpointError
 from midstream.job.savepoint.files import SavedFile
 from midstream.job.savepoint.manifest import MANIFEST, SAVED, Manifest
 from midstream.operators.kinds import keyed_kind_of
+from midstream.operators.resolved import Resolved
 from midstream.operators.tables import TableForm
+from midstream.placement.assignment import Assignment
 from midstream.plan import plan as p
 from midstream.state.cache import Cache
 from midstream.state.history import Head
 
-if TYPE_CHECKING:
-    from midstream.epoch.engine import Engine
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A job as of one committed epoch."""
+
+    commit: Commit
+    resolved: Resolved
+    feeds: tuple[Feed, ...]
 
 
-def write_savepoint(engine: Engine, target: Storage) -> str:
-    """Write the state as of the newest committed epoch; the job goes on meanwhile."""
-    if target.list(""):
-        raise CheckpointError(f"{target.root} is not empty; give the savepoint a new directory")
-    housekeeping = engine.housekeeping
-    with engine.lock:  # between two epochs
-        commit, resolved = engine.last, engine.resolved
+@contextlib.contextmanager
+def pinned(
+    gate: Gate, plans: Plans, history: History, housekeeping: Housekeeping, feeds: Callable[[], tuple[Feed, ...]]
+) -> Iterator[Moment]:
+    """Take the newest committed epoch, and keep what it names from being deleted meanwhile."""
+    with gate.between_epochs():
+        commit = history.last
         if commit is None:
             raise CheckpointError("no epoch is committed yet, there is nothing to save; try again in a moment")
         if waiting := [id for id, state in commit.operators.items() if state.backlog]:
@@ -54,55 +68,65 @@ def write_savepoint(engine: Engine, target: Storage) -> str:
                 f"rows of {', '.join(map(repr, waiting))} wait for state that is on its way to another executor; try "
                 "again when it has come, after some epochs"
             )
+        moment = Moment(commit, plans.running, feeds())
         housekeeping.pin()
     try:
-        epoch = commit.epoch - 1 if commit.final else commit.epoch  # the last epoch is none of Spark's
-        files = copy_offsets(engine.journal.storage, target, epoch)
-        tables = {}
-        for operator in resolved.plan.of(p.KeyedOperator):
-            form = keyed_kind_of(operator).form(operator, resolved)
-            state = commit.operators.get(operator.id, OperatorState())
-            tables[operator.id] = tuple(form.portable().schemas())
-            files |= _dump(engine, form, commit, state, target)
-        manifest = Manifest(
-            format=SAVED,
-            job=engine.job,
-            epoch=epoch,
-            clock=commit.clock,
-            groups=engine.groups,
-            offsets=commit.offsets,
-            feeds=engine.feeds,
-            event_times=commit.event_times,
-            watermarks={id: state.watermark for id, state in commit.operators.items()},
-            latest={id: state.latest for id, state in commit.operators.items()},
-            regimes={id: state.regimes for id, state in commit.operators.items()},
-            tables=tables,
-            files=files,
-            layouts={id: keyed.layout for id, keyed in resolved.keyed.items()},
-            plan=msgspec.Raw(msgspec.json.encode(resolved.plan)),
-        )
-        target.write(MANIFEST, with_seal(msgspec.json.format(msgspec.json.encode(manifest), indent=1)))
+        yield moment
     finally:
         housekeeping.unpin()
+
+
+def refuse_used(target: Storage) -> None:
+    """Refuse a directory that has something in it."""
+    if target.list(""):
+        raise CheckpointError(f"{target.root} is not empty; give the savepoint a new directory")
+
+
+def write_savepoint(context: JobContext, assignment: Assignment, moment: Moment, target: Storage) -> str:
+    """Write the state of a moment that is pinned; the job goes on meanwhile."""
+    commit, resolved = moment.commit, moment.resolved
+    epoch = commit.epoch - 1 if commit.final else commit.epoch  # the last epoch is none of Spark's
+    files, tables = copy_offsets(context.journal.storage, target, epoch), {}
+    for operator in resolved.plan.of(p.KeyedOperator):
+        form = keyed_kind_of(operator).form(operator, resolved)
+        tables[operator.id] = tuple(form.portable().schemas())
+        files |= _dump(context, form, commit, max(assignment.slots(resolved.plan, operator.id), 1), target)
+    manifest = Manifest(
+        format=SAVED,
+        job=context.job,
+        epoch=epoch,
+        clock=commit.clock,
+        groups=context.groups,
+        offsets=commit.offsets,
+        feeds=moment.feeds,
+        event_times=commit.event_times,
+        watermarks={id: state.watermark for id, state in commit.operators.items()},
+        latest={id: state.latest for id, state in commit.operators.items()},
+        regimes={id: state.regimes for id, state in commit.operators.items()},
+        tables=tables,
+        files=files,
+        layouts={id: keyed.layout for id, keyed in resolved.keyed.items()},
+        plan=msgspec.Raw(msgspec.json.encode(resolved.plan)),
+    )
+    target.write(MANIFEST, with_seal(msgspec.json.format(msgspec.json.encode(manifest), indent=1)))
     return target.root
 
 
-def _dump(
-    engine: Engine, form: TableForm, commit: Commit, state: OperatorState, target: Storage
-) -> dict[str, SavedFile]:
+def _dump(context: JobContext, form: TableForm, commit: Commit, tasks: int, target: Storage) -> dict[str, SavedFile]:
     """Write the tables of an operator; return its files."""
+    state = commit.operators.get(form.operator, OperatorState())
     head = Head(
-        job=engine.job,
+        job=context.job,
         operator=form.operator,
-        checkpoint=engine.journal.storage.root,
+        checkpoint=context.journal.storage.root,
         cache="",
         epoch=commit.epoch,
-        changed=state.changed or (None,) * engine.groups,
+        changed=state.changed or (None,) * context.groups,
         born=state.born,
         in_place=True,
+        store=context.settings.store,
     )
-    tasks = max(engine.assignment.slots(engine.resolved.plan, form.operator), 1)
-    groups = engine.spark.range(0, engine.groups, 1, tasks)
+    groups = context.spark.range(0, context.groups, 1, tasks)
     written = groups.mapInArrow(DumpTask(form, head, target.root), DumpTask.SCHEMA).collect()
     named = {row.file: SavedFile(row.size, row.checksum, row.rows) for row in written}
     for table in form.portable().schemas():

@@ -23,7 +23,7 @@ FLOATS = ("float", "double")
 HLL_LOG_SIZE = 12
 START, END = "_start", "end"  # of a session: when it begins (of a row: its time), and when it ends
 CLOSES = "_closes"  # of a row: whether it ends the window that it lies in
-WHOLE = "_whole"  # of a session's row, all its columns, where they are wanted if it is late; of output, late rows
+WHOLE = "_whole"  # of a session's row: all its columns, needed if it is late; of output: late rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Accumulator:
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
+class ResultColumn:
     """One result column: computed from accumulators when a key is emitted."""
 
     name: str
@@ -59,7 +59,7 @@ class Compiled:
     """The accumulators and outputs of an operator's aggregates."""
 
     accumulators: tuple[Accumulator, ...]
-    outputs: tuple[Output, ...]
+    outputs: tuple[ResultColumn, ...]
 
     @property
     def liftable(self) -> bool:
@@ -161,9 +161,9 @@ def aggregated(column: str, aggregator: Aggregator) -> AggregateSpec:
 
 
 def event_time(column: str) -> str:
-    """The event time of a row in microseconds, as SQL; null outside the years 1 to 9999, which no calendar has.
+    """The event time of a row in microseconds, as SQL; null outside the years 1 to 9999.
 
-    One such time would put the watermark beyond all others.
+    One such time would move the watermark beyond all others.
     """
     time = f"unix_micros({quote(column)})"
     return f"if({time} between {FIRST_TIME}L and {END_OF_TIME - 1}L, {time}, null)"
@@ -176,7 +176,7 @@ def compile_aggregates(
     event_time: str | None,
     required: frozenset[str] = frozenset(),
 ) -> Compiled:
-    """Work out accumulators and outputs; `types` maps the input columns to Spark's simple type names.
+    """Return accumulators and outputs; `types` maps the input columns to Spark's simple type names.
 
     Columns that are `required`, never null, need no count of their values: the count of rows is the same.
     """
@@ -202,7 +202,7 @@ def with_end(compiled: Compiled, gap: int) -> Compiled:
 
 def _compile(
     operator: str, spec: AggregateSpec, types: dict[str, str], event_time: str | None, required: frozenset[str]
-) -> tuple[list[Accumulator], Output]:
+) -> tuple[list[Accumulator], ResultColumn]:
     column, type = quote(spec.column), types.get(spec.column, "")
     if not spec.column or spec.column in required:
         present = Accumulator("count", "add", "<i8", "count(1)", "")
@@ -210,7 +210,7 @@ def _compile(
         lift = f"if({column} is null, 0L, 1L)"
         present = Accumulator(f"count {spec.column}", "add", "<i8", f"count({column})", lift)
     if spec.function == "count":
-        return [present], Output(spec.name, "bigint", "plain", present.name)
+        return [present], ResultColumn(spec.name, "bigint", "plain", present.name)
     if spec.function in ("sum", "mean"):
         return _compile_sum(operator, spec, type, present)
     if spec.function in ("min", "max"):
@@ -223,22 +223,22 @@ def _compile(
         )
         sketch = f"hll_sketch_agg({plain}, {HLL_LOG_SIZE})"
         acc = Accumulator(f"sketch {spec.column}", "sketch", "object", sketch, None)
-        return [acc], Output(spec.name, "bigint", "distinct", acc.name)
+        return [acc], ResultColumn(spec.name, "bigint", "distinct", acc.name)
     if spec.function == "quantiles":
         _require(operator, spec, type, type in INTEGERS + FLOATS or type.startswith("decimal"))
         values = f"sort_array(collect_list(cast({column} as double)))"
         acc = Accumulator(f"digest {spec.column}", "digest", "object", values, None)
         result = "double" if len(spec.parameters) == 1 else "array<double>"
-        return [acc], Output(spec.name, result, "quantiles", acc.name, parameters=spec.parameters)
+        return [acc], ResultColumn(spec.name, result, "quantiles", acc.name, parameters=spec.parameters)
     acc = Accumulator(
         f"user {spec.name}", "user", "object", f"sort_array(collect_list({column}))", None, code=spec.code
     )
-    return [acc], Output(spec.name, spec.type, "user", acc.name, code=spec.code)
+    return [acc], ResultColumn(spec.name, spec.type, "user", acc.name, code=spec.code)
 
 
 def _compile_sum(
     operator: str, spec: AggregateSpec, type: str, present: Accumulator
-) -> tuple[list[Accumulator], Output]:
+) -> tuple[list[Accumulator], ResultColumn]:
     column = quote(spec.column)
     name, function = f"sum {spec.column}", "mean" if spec.function == "mean" else "plain"
     if type in INTEGERS:
@@ -252,7 +252,9 @@ def _compile_sum(
         _require(operator, spec, type, type.startswith("decimal"))
         acc = Accumulator(name, "add", "object", f"sum({column})", None, decimal=True)
         result = widest(type)
-    return [acc, present], Output(spec.name, "double" if function == "mean" else result, function, name, present.name)
+    return [acc, present], ResultColumn(
+        spec.name, "double" if function == "mean" else result, function, name, present.name
+    )
 
 
 def widest(decimal: str) -> str:
@@ -266,7 +268,7 @@ def widest(decimal: str) -> str:
 
 def _compile_extreme(
     operator: str, spec: AggregateSpec, type: str, present: Accumulator
-) -> tuple[list[Accumulator], Output]:
+) -> tuple[list[Accumulator], ResultColumn]:
     column, name = quote(spec.column), f"{spec.function} {spec.column}"
     plain, dtype = _plain(column, type)
     if dtype == "object":
@@ -274,7 +276,7 @@ def _compile_extreme(
         acc = Accumulator(
             name, spec.function, dtype, f"{spec.function}({column})", None, decimal=type.startswith("decimal")
         )
-        return [acc], Output(spec.name, type, "plain", name)
+        return [acc], ResultColumn(spec.name, type, "plain", name)
     if dtype == "<f8":
         merge = "fmin" if spec.function == "min" else "max"
         nothing = "double('NaN')" if spec.function == "min" else "double('-Infinity')"
@@ -283,12 +285,12 @@ def _compile_extreme(
         nothing = "9223372036854775807L" if spec.function == "min" else "(-9223372036854775807L - 1L)"
     fill = f"coalesce({{}}, {nothing})"
     acc = Accumulator(name, merge, dtype, fill.format(f"{spec.function}({plain})"), fill.format(plain))
-    return [acc, present], Output(spec.name, type, "plain", name, present.name)
+    return [acc, present], ResultColumn(spec.name, type, "plain", name, present.name)
 
 
 def _compile_by_order(
     operator: str, spec: AggregateSpec, types: dict[str, str], event_time: str | None
-) -> tuple[list[Accumulator], Output]:
+) -> tuple[list[Accumulator], ResultColumn]:
     column, type = quote(spec.column), types[spec.column]
     plain, dtype = _plain(column, type)
     _require(operator, spec, type, dtype != "object" or type.startswith("decimal") or _comes_back(type))
@@ -322,7 +324,7 @@ def _compile_by_order(
             decimal=type.startswith("decimal"),
         ),
     ]
-    return accumulators, Output(spec.name, type, "plain", name, there)
+    return accumulators, ResultColumn(spec.name, type, "plain", name, there)
 
 
 def _plain(column: str, type: str) -> tuple[str, str]:
@@ -339,7 +341,7 @@ def _plain(column: str, type: str) -> tuple[str, str]:
 
 
 def _comes_back(type: str) -> bool:
-    """Whether values of a type without a fixed width can be stored and read back as they were."""
+    """Tell whether values of a type without a fixed width can be stored and read back as they were."""
     words = re.findall(r"\w+", re.sub(r"[^<,]+:", "", type))  # the names of fields left out
     return set(words) <= {*INTEGERS, *FLOATS, "string", "binary", "boolean", "timestamp", "array", "struct"}
 

@@ -11,7 +11,6 @@ from midstream.errors import PlanError
 from midstream.operators.aggregates.declare import WHOLE, Compiled, compile_aggregates
 from midstream.operators.aggregates.task import AggregateTask
 from midstream.operators.keyed import (
-    Dispatch,
     KeyedKind,
     checked_keys,
     layout_of,
@@ -20,7 +19,7 @@ from midstream.operators.keyed import (
 from midstream.operators.kind import Frames, Output, Resolving
 from midstream.operators.resolved import Keyed, Resolved
 from midstream.operators.schemas import arrow_schema, parse_schema, serialised
-from midstream.operators.shuffle import Sent
+from midstream.operators.shuffle import Dispatch, Sent
 from midstream.operators.tables import PortableAggregate, PortableForm
 from midstream.plan import plan as p
 from midstream.plan.column_names import clash, refuse_taken
@@ -69,10 +68,10 @@ def compiled_of(resolved: Resolved, id: str) -> Compiled:
 
 
 def results(operator: p.Aggregate, keys: StructType, compiled: Compiled, bounds: tuple[str, ...] = ()) -> StructType:
-    """Return the columns that come out: the key, the bounds of the window if there is one, the results."""
+    """Return the output columns: the key, the bounds of the window if there is one, the results."""
     found = parse_schema(", ".join(f"`{o.name}` {o.type}" for o in compiled.outputs), f"aggregate {operator.id!r}")
     if name := clash([*keys.names, *found.names], bounds):
-        raise PlanError(f"window {operator.id!r}: the name {name!r} is that of a result already; rename the column")
+        raise PlanError(f"window {operator.id!r}: a result has the name {name!r} already; rename the column")
     refuse_taken(operator.id, found.names, (WHOLE,))
     return StructType([*keys, *(StructField(name, TimestampType(), False) for name in bounds), *found])
 

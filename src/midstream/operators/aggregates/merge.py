@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from midstream.errors import StateError
-from midstream.operators.aggregates.declare import Accumulator, Compiled, Output
+from midstream.operators.aggregates.declare import Accumulator, Compiled, ResultColumn
 from midstream.plan import code
 from midstream.spark.arrow_values import python_values
 from midstream.state.keys import Bytes, Rows
@@ -177,7 +177,7 @@ class Merger:
         """Compute the output columns."""
         return [self._result(o, columns, t) for o, t in zip(self.outputs, types, strict=True)]
 
-    def _result(self, output: Output, columns: Columns, type: pa.DataType) -> pa.Array:
+    def _result(self, output: ResultColumn, columns: Columns, type: pa.DataType) -> pa.Array:
         values = columns[output.values]
         if output.function == "distinct":
             return pa.array([_estimate(v) for v in values], type)
@@ -234,7 +234,7 @@ def taken(columns: Columns, at: Array) -> Columns:
 
 
 def joined(one: Columns, other: Columns) -> Columns:
-    """Put the items of two sets of columns one behind the other."""
+    """Concatenate the items of two sets of columns."""
     return {n: c + other[n] if isinstance(c, list) else np.concatenate([c, other[n]]) for n, c in one.items()}
 
 
@@ -249,7 +249,7 @@ def _replaces(a: Accumulator, old: Columns, new: Columns) -> Array:
 
 
 def guard(name: str, values: Array, starts: Array) -> None:
-    """Refuse a sum of integers that does not fit 64 bits: add the upper and the lower halves apart."""
+    """Refuse a sum of integers that does not fit 64 bits: add the upper and the lower halves separately."""
     if max(abs(int(values.max())), abs(int(values.min()))) * len(values) >= 1 << 63:
         carried = np.add.reduceat(values & 0xFFFF_FFFF, starts) >> 32
         upper = np.add.reduceat(values >> 32, starts) + carried
@@ -258,7 +258,7 @@ def guard(name: str, values: Array, starts: Array) -> None:
 
 
 def fitting(name: str, values: Any, type: pa.DataType) -> pa.Array:
-    """Values as a column; refuses decimals that have too many digits."""
+    """Return values as a column; refuse decimals that have too many digits."""
     try:
         return pa.array(values, type)
     except pa.ArrowInvalid as error:
@@ -277,7 +277,7 @@ def segments(rows: Rows) -> Array:
 
 
 def _sums(values: Array, segment: Array, keys: int) -> Array:
-    """Add up the sorted values of each key one after the other: a zero more or less does not change a bit."""
+    """Add up the sorted values of each key one after the other: additional zeros do not change a bit."""
     return np.bincount(segment, weights=values, minlength=keys)
 
 
@@ -288,7 +288,7 @@ def _sum_lists(lists: pa.Array) -> Array:
 
 
 def _as_stored(state: Any) -> Any:
-    """The state of a user-defined aggregate as it will be read back: the same kinds of objects in every epoch."""
+    """The state of a user-defined aggregate as it will be read back: the same types of objects in every epoch."""
     return msgspec.msgpack.decode(msgspec.msgpack.encode(state))
 
 

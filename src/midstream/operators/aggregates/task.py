@@ -21,7 +21,7 @@ _FOLDED = "folded"
 
 @dataclass(frozen=True)
 class AggregateTask(SlotTask):
-    """Merges the rows of a slot into the accumulators of their keys and gives out the new results."""
+    """Merges the rows of a slot into the accumulators of their keys and emits the new results."""
 
     compiled: Compiled
     combined: bool  # the JVM has folded the rows of each key already
@@ -72,7 +72,7 @@ class AggregateTask(SlotTask):
     def timed(
         self, work: Work, rows: pa.RecordBatch, groups: npt.NDArray[np.int32], column: str
     ) -> tuple[pa.RecordBatch, npt.NDArray[np.int32]]:
-        """Count rows of windows, and leave out those that have no moment in a column: they are late."""
+        """Count rows of windows, and leave out those whose moment is null: they are late."""
         has_time = rows.column(column).is_valid()
         kept = rows.filter(has_time) if rows.column(column).null_count else rows
         total, taken = (
@@ -104,7 +104,7 @@ class AggregateTask(SlotTask):
         merged: Columns,
         edits: Mapping[int, Mapping[bytes, bytes | None]] | None = None,
     ) -> None:
-        """Log what changed, group by group, and after it other entries, `None` for those that are gone."""
+        """Log what changed, group by group, then other entries, `None` for deleted ones."""
         left = dict(edits or {})
         matrix = None if merger.objects or rows.matrix is None else merger.encode_fixed(merged)
         values = merger.encode(merged) if matrix is None else []

@@ -22,13 +22,15 @@ _CHUNK = 1 << 16
 class Calls:
     """Calls a function; what it raises is raised."""
 
-    def __init__(self, function: KeyedFunction, state: GroupState, context: Context, output: Output) -> None:
+    succeeded = 0  # calls, counted where others may fail
+
+    def __init__(self, function: KeyedFunction, state: GroupState, context: Context, output: YieldedRows) -> None:
         self._function, self._state, self._context, self._output = function, state, context, output
 
     def process(
         self, numbers: range, encoded: Sequence[bytes], keys: Sequence[Any], rows: list[Any], edges: Sequence[int]
     ) -> None:
-        """Process the rows of some keys; those of key `i` stand from `edges[i]` on."""
+        """Process the rows of some keys; those of key `i` begin at `edges[i]`."""
         function, state, context, output = self._function, self._state, self._context, self._output
         for i in numbers:
             state.bind(encoded[i])
@@ -46,10 +48,10 @@ class Calls:
 
 
 class GuardedCalls(Calls):
-    """Calls a function so that a call which raises has not been: its rows, or its timer, are put aside.
+    """Calls a function so that a call which raises leaves no trace: its rows, or its timer, are put aside.
 
-    Promised: state of the key and of its group, timers and output are as before the call. What yields rows that do not
-    fit the schema has failed too. Not promised: other attributes of the function, and anything outside it.
+    Promised: state of the key and of its group, timers and output are as before the call. A call that yields rows which
+    do not fit the schema has failed too. Not promised: other attributes of the function, and anything outside it.
     """
 
     def __init__(
@@ -57,7 +59,7 @@ class GuardedCalls(Calls):
         function: KeyedFunction,
         state: GroupState,
         context: Context,
-        output: Output,
+        output: YieldedRows,
         shared: SharedState | None,
         letters: DeadLetters,
         arrived: pa.RecordBatch,
@@ -65,7 +67,6 @@ class GuardedCalls(Calls):
         super().__init__(function, state, context, output)
         self._states: list[GroupState | SharedState] = [state] if shared is None else [state, shared]
         self._letters, self._arrived = letters, arrived
-        self.succeeded = 0
 
     def process(
         self, numbers: range, encoded: Sequence[bytes], keys: Sequence[Any], rows: list[Any], edges: Sequence[int]
@@ -109,7 +110,7 @@ def _unsure(value: Any) -> bool:
     return False
 
 
-_SURELY: dict[pa.DataType, Callable[[Any], bool]] = {  # what fits a column, of what is yielded most
+_SURELY: dict[pa.DataType, Callable[[Any], bool]] = {  # quick checks for the most common types
     pa.int64(): lambda value: type(value) is int and -(1 << 63) <= value < 1 << 63,
     pa.int32(): lambda value: type(value) is int and -(1 << 31) <= value < 1 << 31,
     pa.float64(): lambda value: type(value) is float,
@@ -118,7 +119,7 @@ _SURELY: dict[pa.DataType, Callable[[Any], bool]] = {  # what fits a column, of 
 }
 
 
-class Output:
+class YieldedRows:
     """Collects what a function yields, and checks it against the declared schema."""
 
     def __init__(self, operator: str, schema: pa.Schema) -> None:
@@ -127,7 +128,7 @@ class Output:
         self._rows: list[tuple[Any, ...]] = []
 
     def check(self, produced: list[tuple[Any, ...]]) -> None:
-        """Refuse rows that do not fit: what surely does is not asked of Arrow, which takes longer."""
+        """Refuse rows that do not fit; ask Arrow, which takes longer, only where a quick check does not decide."""
         for row in produced:
             self._check_width(row)
             for at, value in enumerate(row):
@@ -140,11 +141,11 @@ class Output:
             self._rows.extend(produced)
 
     def batches(self) -> list[pa.RecordBatch]:
-        """Return all that was taken; refuses what does not fit."""
+        """Return everything that was yielded; refuse what does not fit."""
         return [self._batch(self._rows[at : at + _CHUNK]) for at in range(0, len(self._rows), _CHUNK)]
 
     def _batch(self, rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
-        if {*map(type, rows)} != {tuple} or {*map(len, rows)} != {self._width}:  # all at once, as they are mostly
+        if {*map(type, rows)} != {tuple} or {*map(len, rows)} != {self._width}:  # all at once, the common case
             for row in rows:
                 self._check_width(row)
         arrays = [self._array(i, [row[i] for row in rows]) for i in range(len(self._schema))]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class KeyState(Protocol):
-    """What a declared attribute needs from the engine: the state of the key at hand."""
+    """What a declared attribute needs from the engine: the state of the current key."""
 
     def read(self, name: str) -> Any:
         """Return a value, a list or a map."""
@@ -84,8 +84,8 @@ class MapState(StateDeclaration):
         self.key_type = key_type
 
 
-class SharedState(StateDeclaration):
-    """A value, list or map that is not of one key: of all keys of a group, or of all groups."""
+class SharedDeclaration(StateDeclaration):
+    """A value, list or map that is not of one key, but of all keys of a group, or of all groups."""
 
     def __init__(self, declared: StateDeclaration, scope: str) -> None:
         if scope not in (GROUP, BROADCAST):
@@ -122,14 +122,14 @@ def map_of(key_type: str, type: str, *, ttl: Duration | None = None, scope: str 
 
 
 def _scoped(declared: StateDeclaration, scope: str) -> StateDeclaration:
-    return declared if scope == KEY else SharedState(declared, scope)
+    return declared if scope == KEY else SharedDeclaration(declared, scope)
 
 
 class TimerState(Protocol):
     """What a context needs from the engine to keep timers."""
 
     def set(self, timer: Timer) -> None:
-        """Set a timer of the key at hand."""
+        """Set a timer of the current key."""
         ...
 
     def clear(self, timer: Timer) -> None:
@@ -166,14 +166,14 @@ class Context:
 
     @property
     def random(self) -> random.Random:
-        """A generator seeded by epoch and key, the same one while the key is at hand."""
+        """A generator seeded by epoch and key, the same one during all calls for the key."""
         if self._random is None or self._random[0] != self.key:
             self._random = (self.key, random.Random(f"{self._seed}/{self.key!r}"))
         return self._random[1]
 
     @property
     def has_event_time(self) -> bool:
-        """Whether rows have an event time: `with_watermark` stands above, and its column is still there."""
+        """Whether rows have an event time: there is a `with_watermark` above, and its column is still there."""
         return self._time_at is not None
 
     def event_time(self, row: Any) -> datetime | None:
@@ -231,12 +231,12 @@ class KeyedFunction:
 
         Promised: each key-group gets all rows, in one order: event time, or `order_by`, then a stable tie-break.
         It is called once for each group, and may write state with `scope="broadcast"`, and nothing else: what it does
-        must follow from these rows and that state, so that the copies stay alike.
+        must depend on these rows and that state alone, so that the copies stay equal.
         """
         raise NotImplementedError(f"{type(self).__name__} has no on_broadcast(rows, ctx) method")
 
     def bound_shared(self, name: str) -> KeyState:
-        """Return the state of the group at hand; only the engine binds it."""
+        """Return the state of the current group; only the engine binds it."""
         if self._shared is None:
             raise StateError(
                 f"{type(self).__name__}.{name} was read outside process(), on_timer() and on_broadcast(): state exists "
@@ -245,7 +245,7 @@ class KeyedFunction:
         return self._shared
 
     def bound_state(self, name: str) -> KeyState:
-        """Return the state of the key at hand; only the engine binds it."""
+        """Return the state of the current key; only the engine binds it."""
         if self._state is None:
             raise StateError(
                 f"{type(self).__name__}.{name} was read outside process() or on_timer(): "
@@ -262,7 +262,7 @@ class KeyedFunction:
         return found
 
     def declared(self) -> dict[str, StateDeclaration]:
-        """List the state of this one function; a function whose types are known late overrides it."""
+        """List the state of this one function; a function whose types are known only per instance overrides it."""
         return type(self).declarations()
 
 

@@ -25,16 +25,16 @@ class Deduplicate(KeyedFunction):
     datetime.timedelta(seconds=3600)
     """
 
-    passed = value("array<timestamp>")  # when the rows were that passed, by event time; else by the epoch's clock
+    passed = value("array<timestamp>")  # the times of rows that passed, by event time; else by the epoch's clock
 
     def __init__(self, within: Duration) -> None:
         self.within = micros(within)
         if not self.within:
-            raise PlanError("deduplicate: within= must be longer than nothing")
+            raise PlanError("deduplicate: within= must be longer than 0")
 
     @property
     def span(self) -> timedelta:
-        """How far a row is looked for."""
+        """How far apart two rows must be for both to pass."""
         return timedelta(microseconds=self.within)
 
     def process(self, key: Any, rows: list[Any], ctx: Context) -> Iterable[tuple[Any, ...]]:

@@ -16,17 +16,15 @@ from midstream.operators.functions.task import (
     BROADCAST,
     ORDER,
     TIE,
+    BroadcastForm,
     FunctionTask,
-    Told,
 )
 from midstream.operators.joins.rules import Join
 from midstream.operators.joins.task import JoinTask
 from midstream.operators.keyed import (
-    Dispatch,
     KeyedKind,
     checked_keys,
     layout_of,
-    slots_frame,
     watermarks_above,
 )
 from midstream.operators.kind import Frames, Output, Resolving
@@ -37,7 +35,7 @@ from midstream.operators.schemas import (
     serialised,
     unknown_column,
 )
-from midstream.operators.shuffle import Sent
+from midstream.operators.shuffle import Dispatch, Sent, slots_frame
 from midstream.operators.tables import PortableForm
 from midstream.operators.task import GROUP, SlotTask
 from midstream.operators.windows.by_count.rules import CountWindows
@@ -52,7 +50,7 @@ from midstream.state.values import Wire
 
 _TAKEN_IN_SAVEPOINTS = ("_slot", "_group")  # where state has columns
 
-# Functions whose rows are not worked on key by key: the task that does it instead.
+# Functions whose rows are not processed key by key: the task that does it instead.
 TASKS: dict[type[KeyedFunction], Callable[[dict[str, Any], Keyed], SlotTask]] = {
     Join: lambda common, keyed: JoinTask(**common),
     CountWindows: lambda common, keyed: CountTask(**common, event_time=keyed.event_time),
@@ -63,10 +61,10 @@ class FunctionKind(KeyedKind[p.Process]):
     """A `KeyedFunction` over keyed rows."""
 
     def resolve(self, operator: p.Process, rows: Resolving) -> Output:
-        """Check keys, declared state, and what groups are told."""
+        """Check keys, declared state, and the broadcast rows."""
         found, schema = rows.found, rows.inputs[0]
-        told = found.schemas[operator.told] if operator.told else None
-        keys = checked_keys(operator, rows, (*operator.keys, *operator.order_by), told)
+        broadcast = found.schemas[operator.broadcast] if operator.broadcast else None
+        keys = checked_keys(operator, rows, (*operator.keys, *operator.order_by), broadcast)
         time, watermarks = rows.event_time(*operator.inputs[:1]), watermarks_above(operator, found.plan)
         output = parse_schema(operator.schema, f"process {operator.id!r}") if operator.schema else schema
         stages = _stages(operator)
@@ -76,7 +74,7 @@ class FunctionKind(KeyedKind[p.Process]):
             watermarks = ()  # it asks for no event time
         if not getattr(function, "takes_revised", True):
             wiring.refuse_revised(found.plan, operator)
-        if p.gives_errors(operator):
+        if operator.gives_errors:
             refuse_taken(operator.id, output.names, (FAILED,))
         kept = [f"{f.kind} {f.name} {f.key_type} {f.type}{' with ttl' if f.ttl else ''}" for f in operator.state]
         base = stages[0].base
@@ -88,7 +86,7 @@ class FunctionKind(KeyedKind[p.Process]):
 
     def frame(self, operator: p.Process, frames: Frames) -> DataFrame:
         """Return what the function yields, without what it fails on."""
-        if p.gives_errors(operator):
+        if operator.gives_errors:
             return without_failed(frames.everything(operator.id), frames.resolved.schemas[operator.id].names)
         return slots_frame(self, operator, frames)
 
@@ -98,18 +96,18 @@ class FunctionKind(KeyedKind[p.Process]):
 
     def dispatch(self, operator: p.Process, frames: Frames, common: dict[str, Any]) -> Dispatch:
         """Send all columns, and what rows of a key are sorted by."""
-        keyed, schema, told = frames.resolved.keyed[operator.id], frames.resolved.schemas[operator.id], ""
+        keyed, schema, broadcast = frames.resolved.keyed[operator.id], frames.resolved.schemas[operator.id], ""
         columns = _columns_in_order(keyed.input, keyed.event_time, operator.order_by)
-        if operator.told is not None:
+        if operator.broadcast is not None:
             columns[BROADCAST] = "null"
-            told = _told(operator, keyed, frames)
-        sent = Sent(frames.table(operator.inputs[0]), columns, told=told)
+            broadcast = _broadcast_rows(operator, keyed, frames)
+        sent = Sent(frames.table(operator.inputs[0]), columns, broadcast=broadcast)
         common |= {"code": operator.code, "stages": keyed.stages, "order_by": operator.order_by}
         function = code.load(operator.code)
         own = next((TASKS[base] for base in type(function).__mro__ if base in TASKS), None)
         if own is not None:
             return Dispatch(sent, own(common, keyed), schema)
-        if puts_aside := p.gives_errors(operator):
+        if puts_aside := operator.gives_errors:
             schema = beside_failed(schema, keyed.input)
             common["schema"] = serialised(arrow_schema(schema))
         task = FunctionTask(
@@ -118,7 +116,9 @@ class FunctionKind(KeyedKind[p.Process]):
             key_schema=serialised(arrow_schema(keyed.keys)),
             event_time=keyed.event_time,
             shared=keyed.shared,
-            told=None if operator.told is None else Told(operator.told_by, keyed.told_time),
+            broadcast=None
+            if operator.broadcast is None
+            else BroadcastForm(operator.broadcast_order, keyed.broadcast_time),
             in_windows=p.windows_of(frames.resolved.plan, operator.id) is not None,
         )
         return Dispatch(sent, task, schema)
@@ -130,17 +130,17 @@ class FunctionKind(KeyedKind[p.Process]):
 
 
 def _with_groups(operator: p.Process, keyed: Keyed, found: Resolved) -> Keyed:
-    """Add what the groups of an operator are told, and keep."""
+    """Add what is broadcast to the groups of an operator, and what they keep."""
     shared = None
-    if operator.shared or operator.told:
+    if operator.shared or operator.broadcast:
         shared = Stage(operator.shared, _state_types(operator, operator.shared), SHARED, None)
-    if operator.told is None:
+    if operator.broadcast is None:
         return replace(keyed, shared=shared)
-    told = found.schemas[operator.told]
-    for column in operator.told_by:
-        if column not in told.names:
-            raise unknown_column(f"broadcast to {operator.id!r}, order_by", column, told)
-    return replace(keyed, shared=shared, told_time=found.event_times[operator.told])
+    broadcast = found.schemas[operator.broadcast]
+    for column in operator.broadcast_order:
+        if column not in broadcast.names:
+            raise unknown_column(f"broadcast to {operator.id!r}, order_by", column, broadcast)
+    return replace(keyed, shared=shared, broadcast_time=found.event_times[operator.broadcast])
 
 
 def _stages(operator: p.Process) -> tuple[Stage, ...]:
@@ -177,14 +177,16 @@ def _check_default(operator: p.Process, declared: p.StateField, field: pa.Field)
     Wire(field.type, f"the default of state {declared.name!r} of operator {operator.id!r}").checked(declared.default)
 
 
-def _told(operator: p.Process, keyed: Keyed, frames: Frames) -> str:
+def _broadcast_rows(operator: p.Process, keyed: Keyed, frames: Frames) -> str:
     """The rows that every group gets, once for each."""
-    assert operator.told is not None
-    columns = _columns_in_order(frames.resolved.schemas[operator.told], keyed.told_time, operator.told_by)
+    assert operator.broadcast is not None
+    columns = _columns_in_order(
+        frames.resolved.schemas[operator.broadcast], keyed.broadcast_time, operator.broadcast_order
+    )
     whole = ", ".join(f"{expression} as {quote(name)}" for name, expression in columns.items())
     routing: Routing = frames.keyed[operator.id].routing
     groups = f"explode(sequence(0, {len(routing.owners) - 1}))"
-    return f"select struct({whole}) as {BROADCAST}, {groups} as {GROUP} from {frames.table(operator.told)}"
+    return f"select struct({whole}) as {BROADCAST}, {groups} as {GROUP} from {frames.table(operator.broadcast)}"
 
 
 def _columns_in_order(schema: StructType, event_time: str | None, order_by: tuple[str, ...]) -> dict[str, str]:

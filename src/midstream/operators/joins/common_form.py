@@ -1,6 +1,6 @@
 """The one form that rows of both sides of a join get, as SQL: key columns, `_time`, and a struct per side.
 
-The struct of the other side is null: it says which side a row is of.
+The struct of the other side is null, which tells the side of a row.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class SideForm:
     time: str | None
     columns: tuple[str, ...]
     types: tuple[str, str]
-    needs_key: bool  # rows with a null in the key cannot come out
+    needs_key: bool  # rows with a null in the key are never emitted
 
     def __call__(self, rows: DataFrame) -> DataFrame:
         """Select the common form."""

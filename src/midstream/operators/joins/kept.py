@@ -1,7 +1,7 @@
-"""Rows that a slot keeps of the two sides of a join, for the keys at hand: read into columns, changed entry by entry.
+"""Rows that a slot keeps of the two sides of a join, for its current keys: read into columns, changed by entries.
 
 There are two lists per key, as a keyed function has them: an entry per row, and a record that says how many there were.
-A row that goes leaves a hole; a list is put together again when it is read whole and most of it is holes.
+A deleted row leaves a hole; a list is compacted when it is read whole and most of it is holes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from midstream.state.values import Wire
 
 _HOLES = 16  # in a list, above which they must be fewer than rows
 _pack, _unpack = msgspec.msgpack.Encoder().encode, msgspec.msgpack.Decoder().decode
-_LAST = np.iinfo(np.int64).max >> 1  # after every event time, and some way from where numbers end
+_LAST = np.iinfo(np.int64).max >> 1  # after every event time, and far from overflow
 
 Numbers = npt.NDArray[np.intp]
 Mask = npt.NDArray[np.bool_]
@@ -42,7 +42,7 @@ class Side:
     owners: Numbers  # the number of each row's key
     times: Times
     columns: list[pa.Array]
-    unmatched: Mask  # of those that were kept: it is noted that they have found nothing
+    unmatched: Mask  # of those that were kept: it is noted that they have had no match
     places: list[int]  # of those that were kept: where in its list each one is
     packed: list[Packed]  # of those that were kept: as they are stored
 
@@ -52,8 +52,8 @@ class Side:
         return np.arange(len(self.owners)) >= self.stored
 
 
-class Kept:
-    """The keys at hand, which have new rows or something to be dropped, and what becomes of their state."""
+class KeptRows:
+    """The current keys, which have new rows or something to be dropped, and what becomes of their state."""
 
     def __init__(self, join: Join, form: Form, keys: list[bytes], groups: list[int], watermark: int | None) -> None:
         self.keys, self.groups = keys, groups  # each key, and its group
@@ -68,7 +68,7 @@ class Kept:
         self._number = {side: form.number(at) for side, at in self._at.items()}
         self._deadline, self._latest = form.index.get("deadline", 0), form.index.get("latest", 0)
         self._watermark = watermark
-        self._goes_silently = not any(join.comes_alone(side) for side in SIDES)  # nothing comes out of what is dropped
+        self._goes_silently = not any(join.comes_alone(side) for side in SIDES)  # dropped rows emit nothing
         self._prefixes: dict[str, dict[int, bytes]] = {side: {} for side in SIDES}
         self._wires: dict[str, list[Wire]] = {}
         for side, at in self._at.items():
@@ -84,9 +84,9 @@ class Kept:
         """Read the records of a group's keys, and the rows that are wanted.
 
         Args:
-            state: of the group; what has changed in it already, changes here too.
+            state: of the group; its changes so far are seen here.
             group: its number.
-            touched: the keys of it that have new rows.
+            touched: its keys that have new rows.
             wanted: side -> whether its rows are wanted, for each key that has new rows.
             due: keys of which something may be dropped: all their rows are read.
         """
@@ -97,6 +97,12 @@ class Kept:
             due = [key for key in due if key in numbers] + self._without_forgotten(
                 state, [key for key in due if key not in numbers]
             )
+        self._wake(group, numbers, due)
+        self._read_rows(state, numbers, wanted)
+        self.states[group] = state
+
+    def _wake(self, group: int, numbers: dict[bytes, int], due: Iterable[bytes]) -> None:
+        """Mark keys whose rows are all read; those without new rows get their numbers here."""
         for key in due:
             if key not in numbers:
                 numbers[key] = len(self.keys)
@@ -104,6 +110,9 @@ class Kept:
                 self.groups.append(group)
                 self._records.append([])
             self._awake.add(numbers[key])
+
+    def _read_rows(self, state: GroupState, numbers: dict[bytes, int], wanted: dict[str, list[bool]]) -> None:
+        """Read the records of keys, and the lists of the wanted sides: all entries of a group at once."""
         entries: list[bytes] = []
         places: list[tuple[str, int, int]] = []
         for key, number in numbers.items():
@@ -121,7 +130,6 @@ class Kept:
         for (side, number, place), stored in zip(places, state.get_many(entries), strict=True):
             if stored is not None:
                 self._found[side].append((number, place, _unpack(stored)[0]))
-        self.states[group] = state
 
     def _without_forgotten(self, state: GroupState, due: list[bytes]) -> list[bytes]:
         """Drop all rows of keys without reading them, where the watermark has passed them all; return the rest."""
@@ -152,14 +160,14 @@ class Kept:
             self._dirty.add(number)
 
     def _walk(self, state: GroupState, side: str, number: int, prefix: bytes) -> None:
-        """Read a list whose rows expire: most of its places may be empty."""
+        """Read a list whose rows expire: most of its positions may be empty."""
         for entry, stored in state.scan(prefix, after(prefix)):
             row, expiry = _unpack(stored)
             if expiry > state.now:
                 self._found[side].append((number, int.from_bytes(entry[-4:], "big"), row))
 
     def side(self, side: str, owners: Numbers, times: Times, new: pa.StructArray) -> Side:
-        """Put the rows that were kept and new ones together."""
+        """Concatenate the rows that were kept and new ones."""
         found = self._found[side]
         packed = [row for _, _, row in found]
         rows = [row[2] for row in packed] if self._join.is_bounded else packed
@@ -181,7 +189,7 @@ class Kept:
 
     @property
     def is_awake(self) -> Mask:
-        """Whether all rows of a key are at hand, for each key."""
+        """Whether all rows of a key have been read, for each key."""
         awake = np.zeros(len(self.keys), dtype=bool)
         awake[list(self._awake)] = True
         return awake
@@ -189,20 +197,20 @@ class Kept:
     # --- changing ---
 
     def drop(self, side: str, rows: Side, gone: Numbers) -> None:
-        """Keep some rows no longer."""
+        """Drop some rows."""
         for i in gone.tolist():
             changes, entry = self._entry(side, int(rows.owners[i]), rows.places[i])
             changes[entry] = None
 
     def note_match(self, side: str, rows: Side, matched: Numbers) -> None:
-        """Keep in mind that rows have found something."""
+        """Note that rows have had a match."""
         for i in matched.tolist():
             changes, entry = self._entry(side, int(rows.owners[i]), rows.places[i])
             time, _, row = rows.packed[i]
             changes[entry] = _pack(((time, True, row), 0))
 
     def close_up(self, side: str, rows: Side, stays: Numbers) -> None:
-        """Put lists together again that were read whole, and are mostly holes without the rows that go."""
+        """Compact lists that were read whole and are mostly holes without the dropped rows."""
         at = self._at[side]
         left: dict[int, list[int]] = {number: [] for number in self._awake if self._records[number][at]}
         for i in stays.tolist():
@@ -241,7 +249,7 @@ class Kept:
                 self.states[self.groups[number]].put(expiry_note(expiry, ttl, entry), b"1")
 
     def look_at(self, number: int, deadline: int, latest: int) -> None:
-        """Keep one timer per key, that of the row that goes first; and the time of the latest row."""
+        """Keep one timer per key, that of the row to be dropped first; and the time of the latest row."""
         record = self._records[number]
         before = record[self._latest]
         if before is None or before < latest:
@@ -268,7 +276,7 @@ class Kept:
                 changes[entry] = None
 
     def _entry(self, side: str, number: int, place: int) -> tuple[dict[bytes, bytes | None], bytes]:
-        """Where a row lies, and the changes of its group."""
+        """The entry of a row, and the changes of its group."""
         return self.states[self.groups[number]].changes, self._prefix(side, number) + place.to_bytes(4, "big")
 
     def _prefix(self, side: str, number: int) -> bytes:

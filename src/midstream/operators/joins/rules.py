@@ -21,8 +21,8 @@ from midstream.state.values import micros_of
 LEFT, RIGHT = "left", "right"
 SIDES = (LEFT, RIGHT)
 KINDS = ("inner", "left", "right", "full", "semi", "anti")
-HALVES = ("semi", "anti")  # of these only rows of the left come out
-ALONE = {LEFT: ("left", "full", "anti"), RIGHT: ("right", "full")}  # those that give out rows without a match
+HALVES = ("semi", "anti")  # they emit rows of the left only
+ALONE = {LEFT: ("left", "full", "anti"), RIGHT: ("right", "full")}  # those that emit rows without a match
 _FIRST = micros_of(datetime(1, 1, 1, tzinfo=timezone.utc))
 _LAST = micros_of(datetime(9999, 12, 31, 23, 59, 59, tzinfo=timezone.utc))  # the watermark after the end of the input
 
@@ -30,27 +30,27 @@ Times = npt.NDArray[np.int64]
 
 
 class Join(KeyedFunction):
-    """What all joins share. Attributes are plain, so that a plan knows a changed join from one that is the same."""
+    """What all joins share. Attributes are plain, so that a plan can tell a changed join from an equal one."""
 
     def __init__(self, *, widths: tuple[int, int], types: tuple[str, str], how: str) -> None:
-        self.widths, self.types, self.how = widths, types, how  # columns that come out of each side; types of its rows
+        self.widths, self.types, self.how = widths, types, how  # columns that each side emits; types of its rows
 
     @property
     def is_bounded(self) -> bool:
-        """Whether event time decides, too."""
+        """Whether event time decides too."""
         return False
 
     @property
     def gives_pairs(self) -> bool:
-        """Whether rows come out with what they match; else rows of the left do, by whether there is such."""
+        """Whether pairs are emitted; otherwise rows of the left are, by whether they have a match."""
         return self.how not in HALVES
 
     def comes_alone(self, side: str) -> bool:
-        """Whether a row of a side comes out when it has found nothing."""
+        """Tell whether a row of a side is emitted when it has no match."""
         return self.how in ALONE[side]
 
     def is_noted(self, side: str) -> bool:
-        """Whether it matters that a row has found something."""
+        """Tell whether it matters that a row has had a match."""
         return self.comes_alone(side) or (side == LEFT and not self.gives_pairs)
 
     def reach(self, side: str, times: Times) -> tuple[Times, Times]:
@@ -60,7 +60,7 @@ class Join(KeyedFunction):
     def is_repeated(self, owners: npt.NDArray[np.intp], times: Times) -> npt.NDArray[np.bool_]:
         """Which rows of the right add nothing to the row before them, given the number of each one's key.
 
-        Where rows of the left come out by whether there is a match, one of several that match the same is enough.
+        Where rows of the left are emitted by whether there is a match, one of several that match the same is enough.
         """
         repeated = np.zeros(len(owners), dtype=bool)
         if not self.gives_pairs:
@@ -69,7 +69,7 @@ class Join(KeyedFunction):
         return repeated
 
     def deadlines(self, side: str, times: Times) -> Times:
-        """The watermark from which on nothing can match a row: what comes then is not before it."""
+        """The watermark from which on nothing can match a row: later rows are not before it."""
         return np.clip(self.reach(side, times)[1] + 1, _FIRST, _LAST)
 
 
@@ -81,7 +81,7 @@ class UnboundedJoin(Join):
         self.ttl = ttl
 
     def declared(self) -> dict[str, StateDeclaration]:
-        """A list per side, to which rows are only ever added."""
+        """A list per side, to which rows are only appended."""
         ttl = timedelta(microseconds=self.ttl) if self.ttl else None
         return {side: list_of(type, ttl=ttl) for side, type in zip(SIDES, self.types, strict=True)}
 
@@ -89,9 +89,10 @@ class UnboundedJoin(Join):
 class BoundedJoin(Join):
     """Pairs of rows with one key whose event times lie in one window, or in an interval of each other.
 
-    Promised: a row is kept until the watermark has passed all that it could match, and comes out alone then, if its
-    side is kept by the join and it has found nothing. The rows that come out in all do not depend on epochs.
-    Not promised: that a late row finds what it would have found in time.
+    Promised: a row is kept until the watermark has passed all that it could match, and is then emitted alone, if its
+    side is kept by the join and it has had no match. The emitted rows as a whole do not depend on epochs.
+
+    Not promised: that a late row finds the matches that it would have found in time.
     """
 
     def __init__(
@@ -109,7 +110,7 @@ class BoundedJoin(Join):
         self.size = size  # of a window; 0: an interval
 
     def declared(self) -> dict[str, StateDeclaration]:
-        """When something is to be dropped next; the latest row's time; and a list per side: each row with its time."""
+        """The time of the next drop; the latest row's time; and a list per side: each row with its time."""
         moments: dict[str, StateDeclaration] = {"deadline": value("timestamp"), "latest": value("timestamp")}
         return moments | {
             side: list_of(f"struct<time: timestamp, matched: boolean, row: {type}>")
@@ -118,7 +119,7 @@ class BoundedJoin(Join):
 
     @property
     def is_bounded(self) -> bool:
-        """Whether event time decides, too."""
+        """Whether event time decides too."""
         return True
 
     def reach(self, side: str, times: Times) -> tuple[Times, Times]:

@@ -13,7 +13,7 @@ from midstream.operators.aggregates.merge import segments
 from midstream.operators.aggregates.task import spans
 from midstream.operators.functions.task import in_order, log_changes
 from midstream.operators.joins.kept import (
-    Kept,
+    KeptRows,
     Mask,
     Numbers,
     Side,
@@ -34,6 +34,7 @@ from midstream.state.entries import (
     Stage,
     form_of,
 )
+from midstream.state.expiry import expire
 from midstream.state.keyed import GroupState
 from midstream.state.keys import Rows
 
@@ -63,7 +64,7 @@ class JoinTask(SlotTask):
         arranged = codec.arrange(columns, groups)
         work.report.keys += len(arranged.keys)
         work.lap("sort")
-        kept = Kept(join, form, list(arranged.keys), arranged.groups.tolist(), self.epoch.watermark)
+        kept = KeptRows(join, form, list(arranged.keys), arranged.groups.tolist(), self.epoch.watermark)
         left, right = self._sides(work, join, kept, form, rows, arranged, owned)
         work.lap("read")
         pairs = _Pairs.of(join, left, right)
@@ -91,9 +92,9 @@ class JoinTask(SlotTask):
     def _without_match(
         self, join: Join, rows: pa.RecordBatch, groups: npt.NDArray[np.int32]
     ) -> tuple[list[pa.RecordBatch], pa.RecordBatch, npt.NDArray[np.int32]]:
-        """Put rows apart that match nothing, as in SQL: there is a null in the key, or no time where that counts.
+        """Separate rows that match nothing, as in SQL: there is a null in the key, or no time where that counts.
 
-        Gives what comes out of them, and the others.
+        Returns what they emit, and the others.
         """
         needed = [*self.keys, *(["_time"] if join.is_bounded else [])]
         if not any(rows.column(name).null_count for name in needed):
@@ -113,7 +114,7 @@ class JoinTask(SlotTask):
         self,
         work: Work,
         join: Join,
-        kept: Kept,
+        kept: KeptRows,
         form: Form,
         rows: pa.RecordBatch,
         arranged: Rows,
@@ -135,7 +136,7 @@ class JoinTask(SlotTask):
             with store.reader() as reader:
                 state, due = GroupState(form, reader, self.epoch.clock), list[bytes]()
                 if group in self.epoch.due:
-                    state.expire()
+                    expire(state)
                     due = [timer[_MOMENT:] for timer in state.take_until(EVENT, self.epoch.watermark)]
                 kept.read(state, group, touched.get(group, range(0)), wanted, due)
             work.lap("read")
@@ -148,7 +149,7 @@ class JoinTask(SlotTask):
         return left, right
 
     def _stays(self, join: Join, side: str, rows: Side, matched: Mask, is_awake: Mask) -> Mask:
-        """Which rows are kept on: they may still match something, and have not done all they are for."""
+        """Which rows stay: they may still match something, and such a match would still be emitted."""
         stays = np.ones(len(rows.owners), dtype=bool)
         if side == LEFT and not join.gives_pairs:
             stays &= ~matched
@@ -160,7 +161,7 @@ class JoinTask(SlotTask):
     def _given_out(
         self, join: Join, keys: list[pa.Array], left: Side, right: Side, lefts: Numbers, rights: Numbers
     ) -> Iterator[pa.RecordBatch]:
-        """Put rows together: numbers of rows of both sides, -1 for none."""
+        """Make output rows from pairs: numbers of rows of both sides, -1 for none."""
         for at in range(0, len(lefts), _CHUNK):
             chosen = lefts[at : at + _CHUNK], rights[at : at + _CHUNK]
             owners = np.empty(len(chosen[0]), dtype=np.intp)
@@ -177,7 +178,7 @@ class JoinTask(SlotTask):
         cast = [column.cast(field.type) for column, field in zip(columns, schema, strict=True)]
         return pa.record_batch(cast, schema=schema)
 
-    def _keep(self, kept: Kept, join: Join, side: str, rows: Side, matched: Mask, stays: Mask) -> None:
+    def _keep(self, kept: KeptRows, join: Join, side: str, rows: Side, matched: Mask, stays: Mask) -> None:
         """Change what is kept of a side."""
         stored, new = np.flatnonzero(stays[: rows.stored]), np.flatnonzero(stays & rows.is_new)
         kept.drop(side, rows, np.flatnonzero(~stays[: rows.stored]))
@@ -200,7 +201,7 @@ class JoinTask(SlotTask):
 
 @dataclass(slots=True)
 class _Pairs:
-    """Rows of both sides that match, and of which one is new at least."""
+    """Rows of both sides that match, at least one of them new."""
 
     left: Side
     right: Side
@@ -220,14 +221,14 @@ class _Pairs:
         return cls(left, right, lefts, rights)
 
     def matched(self, side: str) -> Mask:
-        """Which rows of a side have found something in this epoch."""
+        """Which rows of a side have had a match in this epoch."""
         rows, numbers = (self.left, self.lefts) if side == LEFT else (self.right, self.rights)
         found = np.zeros(len(rows.owners), dtype=bool)
         found[numbers] = True
         return found
 
     def shown(self, join: Join, stays: dict[str, Mask]) -> tuple[Numbers, Numbers]:
-        """What comes out: the numbers of rows of both sides, -1 for none."""
+        """The output: the numbers of rows of both sides, -1 for none."""
         lefts, rights = [self.lefts], [self.rights]
         if not join.gives_pairs:
             lefts = [np.flatnonzero(self.matched(LEFT)) if join.how == "semi" else np.zeros(0, np.intp)]

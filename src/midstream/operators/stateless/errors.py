@@ -34,6 +34,6 @@ class ErrorsKind(Kind[p.Errors]):
 def failures(id: str, frames: Frames) -> DataFrame:
     """Return what an operator has put aside, and why."""
     operator = frames.resolved.plan[id]
-    if not p.gives_errors(operator):
+    if not operator.gives_errors:
         return frames.spark.createDataFrame([], ERRORS)
-    return shown(frames.everything(id), id, operator.keys if isinstance(operator, p.Process) else ())
+    return shown(frames.everything(id), id, operator.keys if isinstance(operator, p.KeyedOperator) else ())

@@ -1,4 +1,4 @@
-"""Sources: rows of the batch that one of them has brought."""
+"""Sources: the rows of one of them in the batch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class SourceKind(Kind[p.Source]):
         return Output(parse_schema(operator.schema, f"source {operator.id!r}"))
 
     def frame(self, operator: p.Source, frames: Frames) -> DataFrame:
-        """Return its rows, not as text, which wants a view: that takes longer to make."""
+        """Return its rows, not as text: that would need a view, which takes longer to make."""
         rows, columns, is_mine = frames.source(operator)
         return rows.where(is_mine).selectExpr(*columns) if is_mine else rows.selectExpr(*columns)
 

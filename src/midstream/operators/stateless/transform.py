@@ -33,6 +33,6 @@ class TransformKind(Kind[p.Transform]):
         return result
 
     def query(self, operator: p.Transform, frames: Frames) -> str | None:
-        """Return what the sides of a join are as text: it is known."""
+        """Return the sides of a join as text: their SQL is known."""
         function = code.load(operator.code)
         return function.query(frames.table(operator.inputs[0])) if isinstance(function, SideForm) else None

@@ -35,11 +35,17 @@ class WatermarkKind(Kind[p.Watermark]):
         return Output(schema, operator.column)
 
     def frame(self, operator: p.Watermark, frames: Frames) -> DataFrame:
-        """Return the rows; their event times are observed where somebody asks for them: that costs time."""
+        """Return the rows; their event times are observed only where they are needed: that costs time."""
         rows = frames.frame(operator.inputs[0])
         if not _is_asked_for(operator, frames.resolved):
             return rows
         return frames.observe(EVENT_TIME, operator.id, rows, f"max({observed(operator, frames.clock)})")
+
+    def observed(self, operator: p.Watermark, frames: Frames) -> int | None:
+        """Return the greatest event time."""
+        rows = frames.frame(operator.inputs[0])
+        latest: int | None = rows.selectExpr(f"max({observed(operator, frames.clock)})").collect()[0][0]
+        return latest
 
     def query(self, operator: p.Watermark, frames: Frames) -> str | None:
         """Return the rows as text, where nothing is observed."""

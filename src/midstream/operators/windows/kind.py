@@ -22,17 +22,15 @@ from midstream.operators.aggregates.kind import (
     results,
 )
 from midstream.operators.keyed import (
-    Dispatch,
     KeyedKind,
     checked_keys,
     layout_of,
-    slots_frame,
     watermarks_above,
 )
 from midstream.operators.kind import Frames, Output, Resolving
 from midstream.operators.resolved import Keyed, Resolved
 from midstream.operators.schemas import arrow_schema, check_punctuation, serialised
-from midstream.operators.shuffle import Sent
+from midstream.operators.shuffle import Dispatch, Sent, slots_frame
 from midstream.operators.tables import PortableForm, PortableSessions, PortableWindows
 from midstream.operators.windows.late import gives_late
 from midstream.operators.windows.sessions import SessionTask
@@ -56,7 +54,9 @@ class WindowKind(KeyedKind[p.Window]):
         compiled = compiled_over(operator, rows.inputs[0], time)
         schema = results(operator, keys, compiled, BOUNDS)
         if time is None:
-            raise PlanError(f"window {operator.id!r} needs an event time: say with_watermark(column, delay) before it")
+            raise PlanError(
+                f"window {operator.id!r} needs an event time: write with_watermark(column, delay) before it"
+            )
         check_punctuation(rows.spark, f"window {operator.id!r}", operator.punctuation, rows.inputs[0])
         if operator.is_session:
             compiled = with_end(compiled, operator.gap)
@@ -71,7 +71,7 @@ class WindowKind(KeyedKind[p.Window]):
         return Output(schema, BOUNDS[0], keyed)
 
     def frame(self, operator: p.Window, frames: Frames) -> DataFrame:
-        """Return the windows, without the late rows that sessions give too where somebody reads them."""
+        """Return the windows, without the late rows that sessions emit too where `.late` is read."""
         if not gives_late(frames.resolved.plan, operator):
             return slots_frame(self, operator, frames)
         names = map(quote, frames.resolved.schemas[operator.id].names)
@@ -118,6 +118,6 @@ def _whole(rows: StructType, combine: bool) -> str:
 
 
 def _beside_late(sessions: StructType, rows: StructType) -> StructType:
-    """The columns of sessions and late rows together: whatever is of the other kind is null."""
+    """The columns of sessions and late rows together: those of the other kind are null."""
     fields = [StructField(field.name, field.dataType) for field in sessions]
     return StructType([*fields, StructField(WHOLE, ArrayType(rows))])

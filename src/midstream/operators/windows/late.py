@@ -42,5 +42,5 @@ class LateKind(Kind[p.Late]):
 
 
 def gives_late(plan: p.Plan, operator: p.AnyOperator) -> bool:
-    """Whether these are sessions whose late rows somebody reads."""
+    """Whether these are sessions whose late rows are read."""
     return p.is_session(operator) and any(late.of == operator.id for late in plan.of(p.Late))

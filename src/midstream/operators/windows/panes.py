@@ -1,9 +1,9 @@
-"""The panes of a group: read in the order of time, put together to windows, taken out when they are over.
+"""The panes of a group: read in the order of time, merged into windows, deleted once unneeded.
 
 A pane of a key is an entry like that of any declared aggregate, its start before the key: a window's panes lie side by
 side in the store of their group, and closing a window is one scan.
 
-Where a row ends the windows of its key that it lies in, panes near it still count in others, but no more in those:
+Where a row ends the windows of its key that it lies in, panes near it still count in others, but no longer in those:
 
     pane      |--x--|            windows over x and the row are over; those that end before the row are not,
     row                  p       and rows that come to x from now on count in all
@@ -49,12 +49,12 @@ Flags = npt.NDArray[np.bool_]
 
 @dataclass(slots=True)
 class Panes:
-    """Panes of a group, in the order of time; parts of a pane before what else it holds, older ones first."""
+    """Panes of a group, in the order of time; parts of a pane before the rest of it, older ones first."""
 
     keys: list[bytes]  # the entries of panes; of a part, that of its pane
     starts: Times
     columns: Columns
-    entries: list[bytes]  # as they are stored: the keys, but for parts
+    entries: list[bytes]  # as they are stored: the keys, except for parts
     bounds: tuple[Times, Times] | None = None  # if there are parts: windows start after, and end until
     ranks: Times = field(default_factory=lambda: np.zeros(0, np.int64))  # the number of each one's key
     parted: Flags = field(default_factory=lambda: np.zeros(0, bool))  # whether there are parts of its key
@@ -91,7 +91,7 @@ class Panes:
         kept = np.array([i for i, entry in enumerate(self.entries) if entry not in now], dtype=np.intp)
         old = self.take(kept)
         keys = old.keys + touched
-        order = np.array(sorted(range(len(keys)), key=keys.__getitem__), dtype=np.intp)  # two runs: quick
+        order = np.array(sorted(range(len(keys)), key=keys.__getitem__), dtype=np.intp)  # two runs: fast
         new = Panes(touched, pane_starts(touched), changed, touched)
         return old.followed_by(new).take(order)
 
@@ -103,7 +103,7 @@ class Panes:
         return Panes(keys, self.starts[at], taken(self.columns, at), entries, bounds)
 
     def followed_by(self, whole: Panes) -> Panes:
-        """The same with others behind them, which are no parts."""
+        """The same with others appended, which are not parts."""
         bounds = None
         if self.bounds is not None:
             begins, ends = (
@@ -118,7 +118,7 @@ class Panes:
         )
 
     def of_same_keys(self, some: set[bytes]) -> Panes:
-        """All panes of the keys that some are of."""
+        """All panes of the keys of some panes."""
         keys = {key[_HEAD:] for key in some}
         return self.take(np.flatnonzero([key[_HEAD:] in keys for key in self.keys]))
 
@@ -128,10 +128,10 @@ class Panes:
         """What to store, or to drop, so that windows over some panes are empty for the keys of these.
 
         Args:
-            over: the panes, each of one of the keys that all panes here are of.
+            over: the panes, whose keys are those of all panes here.
             merger: for what panes hold.
             regimes: which windows there are.
-            passed: windows that end until then take no more rows.
+            passed: windows that end by then take no more rows.
         """
         marks = defaultdict[bytes, list[int]](list)
         for key, start in zip(sorted(over), pane_starts(sorted(over)).tolist(), strict=True):
@@ -212,7 +212,7 @@ class Panes:
     def _with_shared(
         self, merger: Merger, some: npt.NDArray[np.intp], wanted: Flags | None
     ) -> tuple[Panes, Flags | None]:
-        """Put what some panes are together, key by key, behind all panes."""
+        """Merge some panes key by key, and append the results to all panes."""
         if not len(some):
             return self, wanted
         items = some[np.argsort(self.ranks[some], kind="stable")]

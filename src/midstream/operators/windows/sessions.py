@@ -3,10 +3,10 @@
 Entries of a group, by their first byte:
 
     1 key start                  a session: its accumulators, its end among them
-    2 moment key start           a timer: when to look at the session, at its end or before it, and before it goes
+    2 moment key start           a timer: when to check the session, at its end or before it, and before it is deleted
 
 The sessions of a key lie side by side, in the order of time. A session that grows leaves its timer where it is, and
-that of a session which is gone stays: they are moved or dropped when their moment has come.
+that of a deleted session stays: they are moved or dropped when their moment has come.
 
 Each row brings the end of a session that has no later one: the gap of the plan that it came under is in it, and is not
 known here. A session ends with the last of its rows' ends.
@@ -50,21 +50,21 @@ _SIGN = np.uint64(1 << 63)
 _MOMENT = 9  # bytes before the key in a timer
 
 Times = npt.NDArray[np.int64]
-Edits = defaultdict[int, dict[bytes, bytes | None]]  # group -> entry -> its value, None: it goes
+Edits = defaultdict[int, dict[bytes, bytes | None]]  # group -> entry -> its value, None: it is deleted
 
 
 @dataclass(frozen=True)
 class SessionTask(AggregateTask):
-    """Merges the rows of a slot into sessions and gives these out: closed ones, or all that have changed."""
+    """Merges the rows of a slot into sessions and emits these: closed ones, or all that have changed."""
 
     lateness: int
-    updates: bool  # give out sessions whenever they change
-    gives_late: bool = False  # give out late rows, in a column of their own
+    updates: bool  # emit sessions whenever they change
+    gives_late: bool = False  # emit late rows, in a column of their own
 
     def work(
         self, work: Work, rows: pa.RecordBatch, groups: npt.NDArray[np.int32], owned: frozenset[int]
     ) -> list[pa.RecordBatch]:
-        """Process the rows of a slot, and look at the sessions whose timers are due."""
+        """Process the rows of a slot, and the sessions whose timers are due."""
         late = [rows.filter(rows.column(START).is_null())] if self.gives_late else []
         rows, groups = self.timed(work, rows, groups, START)
         merger, codec, edits, due = Merger(self.compiled), self.codec(rows), Edits(dict), self.epoch.due & owned
@@ -99,7 +99,7 @@ class SessionTask(AggregateTask):
     ) -> tuple[Rows, _Sessions, npt.NDArray[np.intp], npt.NDArray[np.intp]]:
         """Sort rows by key and time, cut them where there is a gap, and fold each run.
 
-        Gives the keys, the runs, the order of the rows, and how many of these are in each run.
+        Returns the keys, the runs, the order of the rows, and how many of these are in each run.
         """
         keys, times = self._by_key(rows, groups), rows.column(START).to_numpy()
         owners = segments(keys)
@@ -112,7 +112,7 @@ class SessionTask(AggregateTask):
         work.report.keys += len(keys.keys)
         work.lap("sort")
         sent = {a.name: rows.column(a.name) for a in self.compiled.accumulators if a.name in rows.schema.names}
-        if self.combined:  # by the JVM, rows of one moment: what it makes of them can only be merged
+        if self.combined:  # by the JVM, rows of one moment: its results can only be merged
             moments = np.arange(len(order))
             each = merger.reduce(sent, Rows(order, moments, groups[order], [], None), True)
             columns = merger.folded(each, moments, starts)
@@ -190,7 +190,7 @@ class SessionTask(AggregateTask):
         return sessions.at(np.flatnonzero(sessions.ends > self._taken_after))
 
     def _decoded(self, merger: Merger, found: list[tuple[int, int, bytes, bytes]]) -> _Sessions:
-        """Make sessions of what is stored: group, number of the key, entry, value."""
+        """Make sessions from what is stored: group, number of the key, entry, value."""
         columns, _ = merger.decode([value for _, _, _, value in found])
         entries = [entry for _, _, entry, _ in found]
         places = np.frombuffer(b"".join(entry[-8:] for entry in entries), ">u8").astype(np.uint64)
@@ -208,7 +208,7 @@ class SessionTask(AggregateTask):
     def _looked_at(
         self, work: Work, merger: Merger, due: frozenset[int], changed: _Sessions, edits: Edits
     ) -> _Sessions:
-        """Go through the timers that are due, set them anew, and drop what is forgotten; return what closes."""
+        """Go through the timers that are due, set them again, and drop what is forgotten; return what closes."""
         found: list[tuple[int, int, bytes, bytes]] = []
         for group in sorted(due):
             with work.cache.view(group).reader() as reader:
@@ -229,7 +229,7 @@ class SessionTask(AggregateTask):
                 closing.append(i)
             if end + self.lateness > self._now:
                 edit[self._timer(entry, end)] = b"1"
-            elif edit.get(entry) is None:  # else another session has begun there
+            elif edit.get(entry) is None:  # otherwise another session has begun there
                 edit[entry] = None
         return stored.at(np.array([] if self.updates else closing, np.intp))
 
@@ -246,7 +246,7 @@ class SessionTask(AggregateTask):
         return event_timer(end if end > self._now else end + self.lateness, entry[len(TAG) :])
 
     def _note(self, work: Work, group: int, edit: dict[bytes, bytes | None]) -> None:
-        """Log what has changed in a group, and say when there is something to do next."""
+        """Log what has changed in a group, and note when there is something to do next."""
         with work.cache.view(group).reader() as reader:
             timers = [entry for entry, _ in islice(reader.scan(self._after_now, bytes((PROCESSING,))), 1)]
         timers += [entry for entry, value in edit.items() if entry[0] == EVENT and value is not None]
@@ -261,7 +261,7 @@ class SessionTask(AggregateTask):
         return pa.record_batch([*sessions, pa.nulls(sessions.num_rows, schema.field(WHOLE).type)], schema=schema)
 
     def _only_late(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Late rows beside no sessions; none, where they were put aside when nobody read late rows."""
+        """Late rows beside no sessions; none, where they were put aside while late rows were not read."""
         schema = self.output_schema()
         *others, type = schema.types
         whole = rows.column(WHOLE).cast(type) if WHOLE in rows.schema.names else pa.nulls(0, type)
@@ -305,7 +305,7 @@ class _Sessions:
         )
 
     def and_then(self, others: _Sessions) -> _Sessions:
-        """Put others behind them."""
+        """Append others."""
         return _Sessions(
             self.entries + others.entries,
             np.concatenate([self.groups, others.groups]),

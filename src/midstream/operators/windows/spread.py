@@ -35,8 +35,7 @@ class SpreadKind(Kind[p.Spread]):
         rows = frames.observe(LATE, operator.id, frames.frame(operator.inputs[0]), sql.count_late(operator))
         return rows.where(is_taken).selectExpr("*", starts).selectExpr("* except (_start)", *bounds)
 
-
-def count_late(operator: p.Spread, frames: Frames) -> int:
-    """Count the rows that no window takes, where that was not observed."""
-    sql = WindowSql(frames.resolved, frames.keyed, frames.clock)
-    return int(frames.frame(operator.inputs[0]).selectExpr(sql.count_late(operator)).collect()[0][0])
+    def observed(self, operator: p.Spread, frames: Frames) -> int:
+        """Count the rows that no window takes."""
+        sql = WindowSql(frames.resolved, frames.keyed, frames.clock)
+        return int(frames.frame(operator.inputs[0]).selectExpr(sql.count_late(operator)).collect()[0][0])

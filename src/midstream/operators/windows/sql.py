@@ -17,11 +17,11 @@ from midstream.plan.windows import (
     END_OF_TIME,
     LONG_AGO,
     Session,
-    Window,
+    TimeWindow,
 )
 
 if TYPE_CHECKING:
-    from midstream.operators.shuffle import KeyedRun
+    from midstream.operators.keyed_run import KeyedRun
 
 
 LATE_REASON = "late_reason"
@@ -36,9 +36,9 @@ class WindowSql:
     clock: int  # of the epoch
 
     def pane(self, window: p.Window) -> str:
-        """The start of a row's pane; null for a row that comes too late.
+        """The start of a row's pane; null for a late row.
 
-        A row is its own start of a session: whether it is late, its task knows.
+        In a session a row is its own start; only the task knows whether it is late.
         """
         time = pane = self._time(window)
         if not isinstance(window.spec, Session):
@@ -49,7 +49,7 @@ class WindowSql:
 
     def regimes(self, windows: p.Window | p.Spread) -> tuple[Regime, ...]:
         """Which windows have which size and slide."""
-        assert isinstance(windows.spec, Window)
+        assert isinstance(windows.spec, TimeWindow)
         return self.keyed[windows.of].regimes or (Regime(windows.spec),)
 
     def is_taken(self, windows: p.Spread) -> str:
@@ -92,7 +92,7 @@ class WindowSql:
         return f"select *, {reason} as {LATE_REASON} from {table} where {condition}"
 
     def _starts(self, windows: p.Spread) -> list[tuple[Regime, str, str]]:
-        """Of the windows that a row is in and that are open, when the first and the last begin, for each shape."""
+        """The starts of the first and the last open window that a row is in, for each size and slide."""
         time, passed, found = self._time(windows), self._passed(windows), []
         for regime in self.regimes(windows):
             size, slide = regime.window.size, regime.window.slide
@@ -113,11 +113,11 @@ class WindowSql:
         return str(self.resolved.event_times[windows.inputs[0]])
 
     def _passed(self, windows: p.Window | p.Spread) -> int | None:
-        """Up to where windows take no more rows."""
+        """The time up to which windows take no more rows."""
         epoch = self.keyed[windows.of].epoch
         passed = epoch.watermark
         if passed is not None and (passed >= END_OF_TIME or self.is_of_windows(windows)):
-            passed = epoch.before  # rows that this epoch makes come before its watermark
+            passed = epoch.before  # rows that this epoch emits come before its watermark
         return None if passed is None else passed - windows.lateness
 
     def is_of_windows(self, windows: p.Window | p.Spread) -> bool:

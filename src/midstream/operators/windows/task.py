@@ -1,6 +1,6 @@
-"""The slot's task of a window operator: rows are folded into panes, and windows are put together when they close.
+"""The slot's task of a window operator: rows are folded into panes, and panes merged into windows when they close.
 
-Rows that come too late have no pane.
+Late rows have no pane.
 """
 
 from __future__ import annotations
@@ -30,17 +30,28 @@ from midstream.state.keys import KeyCodec, Rows
 
 PANE = "_pane"
 _EVER = (1 << 63) - 1
-_FEW = 10_000  # windows that may be looked at one by one
-_SHARING = 16  # panes of a window from which it pays to merge what several windows share
+_FEW = 10_000  # windows that may be checked one by one
+_SHARING = 16  # panes of a window above which it pays to merge what several windows share
+
+
+@dataclass(frozen=True, slots=True)
+class _Folded:
+    """The rows of an epoch in their panes, with what was stored of these, and what merges them."""
+
+    merger: Merger
+    codec: KeyCodec
+    arranged: Rows
+    panes: Columns
+    ended: dict[int, set[bytes]]  # group -> panes whose windows a row has ended
 
 
 @dataclass(frozen=True)
 class WindowTask(AggregateTask):
-    """Merges the rows of a slot into panes and gives out windows: closed ones, or all that have changed."""
+    """Merges the rows of a slot into panes and emits windows: closed ones, or all that have changed."""
 
-    regimes: tuple[Regime, ...]  # which windows are of which shape; one, unless it has been changed
+    regimes: tuple[Regime, ...]  # which windows have which size and slide; one, unless it has been changed
     lateness: int
-    updates: bool  # give out windows whenever they change
+    updates: bool  # emit windows whenever they change
     of_windows: bool = False  # rows are windows that close in this epoch, and come before its watermark
 
     def work(
@@ -56,38 +67,50 @@ class WindowTask(AggregateTask):
         work.report.keys += len(arranged.keys)
         work.lap("fold")
         merged = self._merged(work, merger, arranged, new) if len(groups) else new
+        folded = _Folded(merger, codec, arranged, merged, self._ended(rows, arranged))
         output, edits = list[pa.RecordBatch](), dict[int, dict[bytes, bytes | None]]()
         changed = {group: (start, stop) for group, start, stop in spans(arranged)}
-        ended = self._ended(rows, arranged)
         due = self.epoch.due & owned | (changed.keys() if self._rows_come_first else frozenset())
         for group in sorted({*changed, *due}):
-            start, stop = changed.get(group, (0, 0))
-            touched = arranged.keys[start:stop]
-            changes = self._changed(touched, self._closed_before if group in due else self._now)
-            first = first_pane(work, group, touched)
-            if group in due or group in ended or changes:
-                low = (
-                    LONG_AGO
-                    if group in due or group in ended
-                    else min(ends[0] - regime.window.size for regime, ends in changes)
-                )
-                stored = Panes.stored(work, merger, group, low)
-                panes = stored.updated(touched, taken(merged, np.arange(start, stop)))
-                if group in due:
-                    output += self._closed(merger, codec, stored, panes)
-                    edits[group] = dict.fromkeys(panes.before(self._kept_from))
-                    first = panes.first_after(self._kept_from)
-                for regime, ends in changes:
-                    output += self._put_together(regime, merger, codec, panes, ends, set(touched))
-                if group in ended:
-                    near = panes.of_same_keys(ended[group])
-                    output += self._closed_early(merger, codec, near, ended[group])
-                    emptied = near.without_windows(ended[group], merger, self.regimes, self._now - self.lateness)
-                    edits[group] = emptied | edits.get(group, {})
-            work.report.deadlines[group] = (self._deadline(first) if first is not None else None, None)
+            gone = self._process(work, folded, group, changed.get(group, (0, 0)), output, is_due=group in due)
+            if gone:
+                edits[group] = gone
         work.lap("emit")
-        self._log(work, merger, arranged, merged, {group: some for group, some in edits.items() if some})
+        self._log(work, merger, arranged, merged, edits)
         return output
+
+    def _process(
+        self,
+        work: Work,
+        folded: _Folded,
+        group: int,
+        span: tuple[int, int],
+        output: list[pa.RecordBatch],
+        *,
+        is_due: bool,
+    ) -> dict[bytes, bytes | None]:
+        """Emit windows of a group, and note its next deadline; return panes that are deleted or emptied."""
+        merger, codec, ended = folded.merger, folded.codec, folded.ended.get(group)
+        gone: dict[bytes, bytes | None] = {}
+        touched = folded.arranged.keys[slice(*span)]
+        changes = self._changed(touched, self._closed_before if is_due else self._now)
+        first = first_pane(work, group, touched)
+        if is_due or ended or changes:
+            low = LONG_AGO if is_due or ended else min(ends[0] - regime.window.size for regime, ends in changes)
+            stored = Panes.stored(work, merger, group, low)
+            panes = stored.updated(touched, taken(folded.panes, np.arange(*span)))
+            if is_due:
+                output += self._closed(merger, codec, stored, panes)
+                gone = dict.fromkeys(panes.before(self._kept_from))
+                first = panes.first_after(self._kept_from)
+            for regime, ends in changes:
+                output += self._put_together(regime, merger, codec, panes, ends, set(touched))
+            if ended:
+                near = panes.of_same_keys(ended)
+                output += self._closed_early(merger, codec, near, ended)
+                gone = near.without_windows(ended, merger, self.regimes, self._now - self.lateness) | gone
+        work.report.deadlines[group] = (self._deadline(first) if first is not None else None, None)
+        return gone
 
     def latest(self, rows: pa.RecordBatch) -> int | None:
         """The start of the latest pane."""
@@ -99,7 +122,7 @@ class WindowTask(AggregateTask):
 
     @property
     def _rows_come_first(self) -> bool:
-        """Whether rows come before the watermark of this epoch, as those do that are made at the end of the input."""
+        """Whether rows come before the watermark of this epoch, as those emitted at the end of the input do."""
         return self.of_windows or self._now >= END_OF_TIME
 
     @property
@@ -123,7 +146,7 @@ class WindowTask(AggregateTask):
         return self.epoch.before if self.epoch.before is not None else LONG_AGO
 
     def _closed(self, merger: Merger, codec: KeyCodec, stored: Panes, panes: Panes) -> Iterator[pa.RecordBatch]:
-        """Emit windows that close in this epoch: its own rows are too late for them, but for the lateness."""
+        """Emit windows that close in this epoch: its own rows are too late for them, unless within the lateness."""
         if self.updates:
             return
         final = self._taken_after
@@ -151,7 +174,7 @@ class WindowTask(AggregateTask):
             yield from self._put_together(regime, merger, codec, panes, ends, ended)
 
     def _changed(self, touched: list[bytes], closed: int) -> list[tuple[Regime, list[int]]]:
-        """The ends of windows to give out because rows of this epoch have changed them: closed ones, or all."""
+        """The ends of windows to emit because rows of this epoch have changed them: closed ones, or all."""
         if not touched or not (self.updates or self.lateness):
             return []
         panes, until = pane_starts(touched), _EVER if self.updates else closed
@@ -213,7 +236,7 @@ def _ends(regime: Regime, panes: Times, after: int, until: int) -> list[int]:
 
 
 def _at_once(regime: Regime, windows: int) -> int:
-    """How many windows are put together at a time: what they share is merged once, what they do not is more."""
+    """How many windows to merge at a time: panes that all share are merged once, and more windows share fewer."""
     share = regime.window.size // regime.window.pane
     return math.isqrt(share) if share >= _SHARING else windows
 

@@ -1,4 +1,4 @@
-"""The rows with the greatest value of a column, per window: those that lead an epoch, and those that lead all."""
+"""The rows with the greatest value of a column, per window: the top rows of an epoch, and those of all epochs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Leading:
-    """Of the rows of one epoch, those that lead their window; the last column says whether one of all has ended it."""
+    """The top rows of each window in one epoch; the last column says whether any row has ended the window."""
 
     n: int
     by: str
@@ -30,7 +30,7 @@ class Leading:
     punctuation: str
 
     def __call__(self, rows: DataFrame) -> DataFrame:
-        """Leave out the others."""
+        """Drop the other rows."""
         by, keys = quote(self.by), ", ".join(map(quote, self.keys))
         rank = f"rank() over (partition by {keys} order by {by} desc nulls last)"
         ends = [f"coalesce(bool_or({self.punctuation}) over (partition by {keys}), false) as _ends"]
@@ -39,23 +39,23 @@ class Leading:
 
 
 class Top(KeyedFunction):
-    """Keeps the leading rows of a window until it is over, and gives them out then: at its end, or when a row says so.
+    """Keeps the top rows of a window until it is over, and emits them then: at its end, or when a row says so.
 
-    Promised: null ranks last, NaN first, as in Spark. Without ties, of equal rows those whose columns are less, in
-    turn; null is less than all else.
+    Promised: null ranks last, NaN first, as in Spark. Without ties, of equal rows those whose columns are smaller,
+    one after the other; null is smaller than all else.
     """
 
-    takes_revised = False  # a window that comes twice would be ranked with itself
+    takes_revised = False  # a window that is emitted twice would be ranked against itself
 
     def __init__(self, n: int, at: int, ties: bool, type: str, *, ends: bool) -> None:
         self.n, self.at, self.ties, self.type, self.ends = n, at, ties, type, ends
 
     def declared(self) -> dict[str, StateDeclaration]:
-        """The rows that lead so far."""
+        """The top rows so far."""
         return {"best": list_of(self.type)}
 
     def process(self, key: Any, rows: list[Any], ctx: Context) -> Iterable[tuple[Any, ...]]:
-        """Keep what leads, or give it out if one of the rows has ended the window."""
+        """Keep the top rows, or emit them if one of the rows has ended the window."""
         kept, width = self.bound_state("best").read("best"), -1 if self.ends else None
         leading = self._leading([*(tuple(row.values()) for row in kept), *(tuple(row[:width]) for row in rows)])
         is_over = self.ends and rows[0][-1]
@@ -86,7 +86,7 @@ class Top(KeyedFunction):
 
 
 def _in_order(value: Any) -> tuple[Any, ...]:
-    """What to compare a value of a column with others by: null first, NaN last, what holds values by these in turn.
+    """Return the sort key of a value: null first, NaN last, nested values by their parts.
 
     >>> sorted([11, None, -5, 4], key=_in_order), sorted([(2, "b"), (2, None), (1, "c")], key=_in_order)
     ([None, -5, 4, 11], [(1, 'c'), (2, None), (2, 'b')])

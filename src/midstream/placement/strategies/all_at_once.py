@@ -1,4 +1,4 @@
-"""All groups in one epoch, which takes as long as copying them does."""
+"""All groups move in one epoch, which takes as long as copying them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The contract of strategies. A strategy only says what happens next, epoch by epoch, to groups that move."""
+"""The contract of strategies: a strategy only says what happens next, epoch by epoch, to groups that move."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from dataclasses import dataclass
 class Moving:
     """Where a move stands before an epoch."""
 
-    waiting: tuple[int, ...]  # groups that their old place still serves, those with most rows first
-    ready: frozenset[int] = frozenset()  # of them, those whose copy at the new place lacks one epoch at most
-    agreed: frozenset[int] = frozenset()  # of these, those of which both places have made the same
+    waiting: tuple[int, ...]  # groups that their old executor still serves, those with most rows first
+    ready: frozenset[int] = frozenset()  # of them, those whose copy on the new executor lacks one epoch at most
+    agreed: frozenset[int] = frozenset()  # of these, those for which both executors had equal results
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
     """What happens in an epoch."""
 
-    flip: frozenset[int] = frozenset()  # groups that the new place serves from this epoch on
-    fetch: tuple[int, ...] = ()  # groups that the new place copies beside its work, in this order, within the budget
-    both: frozenset[int] = frozenset()  # groups whose rows the new place processes too; what it makes does not count
+    flip: frozenset[int] = frozenset()  # groups that the new executor serves from this epoch on
+    fetch: tuple[int, ...] = ()  # groups that the new executor copies beside its work, in this order, within the budget
+    both: frozenset[int] = frozenset()  # groups whose rows the new executor processes too; its results do not count
 
 
 @dataclass(frozen=True, slots=True)
 class Strategy(ABC):
-    """Decides in which epoch which groups move. Promised to it: `step` is called once per epoch until none waits."""
+    """Decides which groups move in which epoch. The engine promises to call `step` once per epoch until none waits."""
 
     @property
     def copies_first(self) -> bool:
@@ -35,7 +35,7 @@ class Strategy(ABC):
 
     @property
     def starts_afresh(self) -> bool:
-        """Whether every place gives up all it has, and the query is stopped and started again."""
+        """Whether every executor drops all it has, and the query is stopped and started again."""
         return False
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""The old place serves a group until the new one has a copy of it; those with most rows go first. The default."""
+"""The old executor serves a group until the new one has a copy; those with most rows go first. The default."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from midstream.placement.strategies.contract import Moving, Step, Strategy
 
 @dataclass(frozen=True, slots=True)
 class Live(Strategy):
-    """Flips each group as soon as its copy at the new place lacks one epoch at most, and fetches the others."""
+    """Flips each group as soon as its copy on the new executor lacks one epoch at most, and fetches the others."""
 
     def step(self, moving: Moving) -> Step:
         """Flip what is ready, fetch the rest.

@@ -1,4 +1,4 @@
-"""The new place serves at once, and reads what a record needs where it lies; the rest is copied bit by bit."""
+"""The new executor serves at once, and reads what a row needs where it is stored; the rest is copied bit by bit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class OnDemand(Strategy):
 
     @property
     def copies_first(self) -> bool:
-        """State is read where it lies."""
+        """State is read where it is stored."""
         return False
 
     def step(self, moving: Moving) -> Step:

@@ -1,4 +1,4 @@
-"""Old and new place both process until they agree; only what the old one gives counts. Then all groups flip at once."""
+"""Old and new executor both process until they agree; only the old one's results count. Then all groups flip."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from midstream.placement.strategies.contract import Moving, Step, Strategy
 
 @dataclass(frozen=True, slots=True)
 class Parallel(Strategy):
-    """Flips nothing until the new place has made, of the same rows, the same of every group as the old one."""
+    """Flips nothing until the new executor has, from the same rows, the same result for every group as the old one."""
 
     def step(self, moving: Moving) -> Step:
         """Fetch, process twice what was fetched, flip everything.

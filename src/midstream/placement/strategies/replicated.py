@@ -1,4 +1,4 @@
-"""A second copy of every group that is to move follows along until all are complete; then all flip at once."""
+"""A second copy of every group that is to move is kept up to date until all are complete; then all flip at once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from midstream.placement.strategies.contract import Moving, Step, Strategy
 
 @dataclass(frozen=True, slots=True)
 class Replicated(Strategy):
-    """Flips nothing until the new place has a copy of every group that is at most one epoch behind."""
+    """Flips nothing until the new executor has a copy of every group that is at most one epoch behind."""
 
     def step(self, moving: Moving) -> Step:
         """Fetch, or flip everything.

@@ -9,7 +9,7 @@ from midstream.placement.strategies.contract import Moving, Step, Strategy
 
 @dataclass(frozen=True, slots=True)
 class Restart(Strategy):
-    """Flips everything now, after the query was stopped and every place has given up its copies, moved or not."""
+    """Flips everything now, after the query was stopped and every executor has dropped its copies, moved or not."""
 
     @property
     def starts_afresh(self) -> bool:

@@ -27,7 +27,7 @@ Offset = dict[str, Any]  # {"spool": id, "record": number of the next record}
 
 
 class SpoolSource(DataSource):
-    """What `spark.readStream.format("midstream-spool")` finds."""
+    """The data source behind `spark.readStream.format("midstream-spool")`."""
 
     @classmethod
     def name(cls) -> str:
@@ -49,7 +49,7 @@ class SpoolSource(DataSource):
         )
 
 
-class Records(InputPartition):
+class RecordRange(InputPartition):
     """The records of one task."""
 
     def __init__(self, start: int, end: int) -> None:
@@ -71,7 +71,7 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: int | None = None  # with the trigger available_now: the end when the query began
 
     def initialOffset(self) -> Offset:  # noqa: N802
-        """Begin with the oldest record, and from now on hold what this reader has not committed."""
+        """Begin with the oldest record, and from now on keep what this reader has not committed."""
         segments = layout.listing(self._directory)
         first = segments[0].first if segments else 0
         self._mark(first)
@@ -96,23 +96,23 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._offset(self._end())
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """What comes later is not for this query."""
+        """Fix the end: later records are not for this query."""
         self._target = self._end()
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """Share the records of an epoch among tasks."""
         if start["spool"] != self._spec.id:
             raise MidstreamError(
-                f"{self._directory} is another spool than the one that this checkpoint has read. Give the old "
+                f"{self._directory} is not the spool that this checkpoint has read. Use the old "
                 "directory, or start with a new checkpoint"
             )
         first, last = start["record"], end["record"]
         step = max(_ROWS_PER_TASK, -(-(last - first) // self._tasks))
-        return [Records(at, min(at + step, last)) for at in range(first, last, step)]
+        return [RecordRange(at, min(at + step, last)) for at in range(first, last, step)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read the records of a task."""
-        assert isinstance(partition, Records)
+        assert isinstance(partition, RecordRange)
         return layout.read(self._directory, partition.start, partition.end)
 
     def commit(self, end: Offset) -> None:
@@ -121,7 +121,7 @@ class SpoolStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _end(self) -> int:
         segments = layout.listing(self._directory)
-        # A name that is seen may not be durable yet: an epoch must not be planned on it.
+        # A file name that is visible may not be durable yet: no epoch may rely on it.
         layout.sync_directory(self._directory)
         return segments[-1].end if segments else 0
 

@@ -3,18 +3,18 @@
 ```
 spool.json                            format, id and columns; written once
 000000000000001200-400-1-<sum>.arrow  records 1200 to 1599, in a file that was merged once, and its checksum
-readers/<name>.json                   what a reading job has committed, and how long it wants to go back
+readers/<name>.json                   what a reading job has committed, and how far back it may go
 producers.json                        next sequence number of each producer, as of the deleted segments
 dead-letters.jsonl                    what was refused, and why
 lock                                  held by the one process that writes
 ```
 
-A segment has its name only once it is synced: what a crash tears has the ending `.tmp`, and is never read. One process
+A segment gets its name only once it is synced: a torn file of a crash ends in `.tmp`, and is never read. One process
 writes, merges and deletes segments; readers only write their own file below `readers`.
 
 Nothing is used before its checksum was compared: Arrow reads a segment in which a bit has changed as other records, or
-ends the process. The files of JSON are sealed, and so is what a segment notes of producers, which a writer reads when
-it starts, where reading all segments whole would take too long.
+crashes the process. The JSON files are sealed, and so is what a segment notes of producers, which a writer reads when
+it starts, since reading all segments whole would take too long.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Mark(msgspec.Struct, frozen=True):
     """How far a reading job has come."""
 
     committed: int  # records before this one are done
-    keep: float  # for so many seconds after that they stay nevertheless
+    keep: float  # seconds for which they stay after that
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -92,7 +92,7 @@ class Segment:
 
 
 def read_spec(directory: str) -> Spec:
-    """Read what a spool is; `PlanError` if the directory is none."""
+    """Read what a spool is; `PlanError` if the directory is not one."""
     path = os.path.join(directory, SPEC)
     try:
         with open(path, "rb") as file:
@@ -114,7 +114,7 @@ def read_spec(directory: str) -> Spec:
 
 
 def scan(directory: str) -> tuple[list[Segment], list[Segment]]:
-    """List the segments in order, and apart those whose records a merged one has too."""
+    """List the segments in order, and separately those whose records are in a merged one too."""
     found = []
     for entry in os.scandir(directory):
         match = _NAME.fullmatch(entry.name)
@@ -143,8 +143,8 @@ def listing(directory: str) -> list[Segment]:
         gap = gaps[0]
         time.sleep(_PAUSE)
     raise MidstreamError(
-        f"the spool {directory} has lost records {gap[0]} to {gap[1] - 1}: their file was deleted or moved. Put it "
-        "back, or begin a new spool and a new checkpoint"
+        f"the spool {directory} has lost records {gap[0]} to {gap[1] - 1}: their file was deleted or moved. Restore "
+        "it, or begin a new spool and a new checkpoint"
     )
 
 
@@ -218,11 +218,11 @@ def _rows(directory: str, segment: Segment, start: int, end: int) -> Iterator[pa
         raise _damaged(directory, segment, f"{at} records instead of {segment.count}")
 
 
-@lru_cache(maxsize=4096)  # many small epochs read one large segment; what fails is not kept
+@lru_cache(maxsize=4096)  # many small epochs read one large segment; failures are not cached
 def _verify(directory: str, segment: Segment, inode: int, changed: int) -> None:
     """Compare the checksum of a file, once while it stays the same file."""
     if checksum(_content(directory, segment)) != segment.checksum:
-        raise _damaged(directory, segment, "its content does not have the checksum in its name")
+        raise _damaged(directory, segment, "its content does not match the checksum in its name")
 
 
 def _content(directory: str, segment: Segment) -> pa.Buffer:
@@ -242,5 +242,5 @@ def _gone(directory: str, start: int, end: int) -> MidstreamError:
     there = f"{segments[0].first} to {segments[-1].end - 1}" if segments else "none"
     return MidstreamError(
         f"records {start} to {end - 1} are not in the spool {directory}, which has {there}. Records that a job "
-        "committed are deleted after `keep`: start from a newer savepoint, or give spool(..., keep=...) a longer time"
+        "committed are deleted after `keep`: start from a newer savepoint, or set a longer spool(..., keep=...)"
     )

@@ -1,4 +1,4 @@
-"""The one writer of a spool: appends, merges small segments into large ones, deletes what all readers are done with."""
+"""The one writer of a spool: it appends, merges small segments into large ones, deletes what all readers have read."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from midstream.sources.spools import segments as layout
 from midstream.sources.spools.columns import Column, arrow_schema, ddl
 from midstream.sources.spools.segments import Mark, Segment, Spec
 
-MERGE = 32  # so many small segments in a row become one: few files, and each record is written again only rarely
+MERGE = 32  # this many small segments in a row become one: few files, and each record is rarely rewritten
 MERGED_BYTES = 32 << 20
 
 
@@ -70,7 +70,7 @@ class SpoolWriter:
         return self._bytes + letters
 
     def fits(self, size: int) -> bool:
-        """Tell whether so many more bytes stay within the bound."""
+        """Tell whether this many more bytes stay within the bound."""
         return self.used + size <= self.max_bytes
 
     def append(self, rows: pa.Table, progress: Mapping[str, int]) -> None:
@@ -84,7 +84,7 @@ class SpoolWriter:
         self._merge()
 
     def release(self) -> int:
-        """Delete the segments that every reader is done with, and give the number of bytes that this freed.
+        """Delete the segments that no reader needs any more, and return the number of bytes freed.
 
         The newest segment stays: it holds the number of the next record.
         """
@@ -117,7 +117,7 @@ class SpoolWriter:
             layout.sync_directory(self.directory)
         except BaseException as error:
             self._storage.delete(temporary)
-            self._storage.delete(segment.name)  # nobody was told of it, and its records will come again
+            self._storage.delete(segment.name)  # it was not acknowledged: its records will come again
             raise (error.__cause__ if isinstance(error.__cause__, OSError) else error) from None
         return segment
 
@@ -159,7 +159,7 @@ class SpoolWriter:
             except BrokenSealError as error:
                 raise MidstreamError(
                     f"{self._storage.path(layout.PRODUCERS)} is damaged: {error}. Restore the file from a copy; "
-                    "without one nobody can tell what producers have sent: let the job read this spool to its end, "
+                    "without one it is unknown what producers have sent: let the job read this spool to its end, "
                     "and begin one elsewhere"
                 ) from None
         for segment in self._segments:
@@ -180,7 +180,7 @@ class SpoolWriter:
             except FileNotFoundError:
                 continue  # removed meanwhile, to forget the reader
             except BrokenSealError:
-                marks[name] = Mark(0, 0.0)  # it cannot tell what it has read, so all of it stays
+                marks[name] = Mark(0, 0.0)  # its mark cannot be read, so everything stays
         return marks
 
 
@@ -188,7 +188,7 @@ class Retention:
     """Decides which records no reader needs again; pure but for the clock it is given.
 
     Promised: a record counts as done when every reader has committed it, and was seen to have done so `keep` ago.
-    Not promised: memory of earlier processes. After a restart of the writer the time begins anew.
+    Not promised: memory of earlier processes. After a restart of the writer the time starts again.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -196,7 +196,7 @@ class Retention:
         self._seen: dict[str, deque[tuple[float, int]]] = {}  # reader -> (when seen, committed), oldest first
 
     def done(self, marks: Mapping[str, Mark]) -> int:
-        """Take in what the readers say now, and give the record before which all is done; 0 without readers."""
+        """Note what the readers have committed, and return the record before which all is done; 0 without readers."""
         now = self._clock()
         done = []
         for reader, mark in marks.items():
@@ -210,7 +210,7 @@ class Retention:
 
 
 def _locked(directory: str) -> int:
-    """Take the lock of a spool, which goes with the process."""
+    """Take the lock of a spool, which ends with the process."""
     lock = os.open(os.path.join(directory, layout.LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -223,7 +223,7 @@ def _locked(directory: str) -> int:
 
 
 def _spec(storage: Storage, columns: tuple[Column, ...]) -> Spec:
-    """Read what the spool is, or make it."""
+    """Read what the spool is, or create it."""
     if not storage.exists(layout.SPEC):
         spec = Spec(uuid.uuid4().hex, columns)
         storage.write(layout.SPEC, seal(spec))
@@ -231,7 +231,7 @@ def _spec(storage: Storage, columns: tuple[Column, ...]) -> Spec:
     spec = layout.read_spec(storage.root)
     if spec.columns != columns:
         raise PlanError(
-            f"the spool {storage.root} has the columns {ddl(spec.columns)}, not {ddl(columns)}. Give its own schema, "
+            f"the spool {storage.root} has the columns {ddl(spec.columns)}, not {ddl(columns)}. Use its own schema, "
             "or write to another directory"
         )
     return spec

@@ -3,6 +3,9 @@
 A store is changed only by `apply`, in one atomic step that moves it to the version of a committed epoch; reading is
 from a snapshot that later changes do not disturb. The first byte of a key lies between 1 and 254, so that all keys lie
 between `FIRST` and `LAST`. Every implementation passes `tests/contract/test_stores.py`.
+
+A `StoreKind` makes the stores of a job, which are copies on a host: what is durable are the change logs and the
+snapshots. `start(store=...)` chooses one.
 """
 
 from __future__ import annotations
@@ -10,7 +13,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
-from typing import NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
+
+from midstream.errors import StateError
+from midstream.state.throttle import Throttle
 
 FIRST, LAST = b"\1", b"\xff"
 
@@ -68,7 +74,7 @@ class GroupStore(ABC):
 
     @abstractmethod
     def snapshot(self, path: str) -> None:
-        """Write a compact copy to a local file."""
+        """Write a compact copy to a local file; `StoreKind.restored` makes a store of it, here or elsewhere."""
 
     @abstractmethod
     def bytes_used(self) -> int:
@@ -81,3 +87,53 @@ class GroupStore(ABC):
     @abstractmethod
     def close(self) -> None:
         """Release files and memory."""
+
+
+class InPlaceStore(GroupStore):
+    """A snapshot read where it is stored, with what has changed since beside it; it is not snapshotted again."""
+
+    base: str  # the snapshot
+
+    @abstractmethod
+    def flatten(self, path: str) -> GroupStore:
+        """Make a full store at a path of both."""
+
+
+class StoreKind(ABC):
+    """A kind of store: how the state of groups is kept in files of a host, and how its snapshots are read.
+
+    One is made without arguments, on the driver and in every task. Where a path is given, the store is a file or a
+    directory of that name, and may have other files whose names begin with it. Several processes of a host may have a
+    store open: a task whose executor is slow may be run twice. What is damaged raises a `StateError`, an `OSError` or
+    a `ValueError` when it is opened or asked for its version; then the group is restored. What fails later raises an
+    `OSError`; then Spark runs the task again. Anything else would be taken for an error of the user's code.
+    """
+
+    format: ClassVar[str]
+    """The name of what its files look like: letters, digits, underscores. Names of files end with it, and a checkpoint
+    is of one format for its life: choose another where older files cannot be read."""
+
+    reads_in_place: ClassVar[bool] = False
+    """Whether `in_place` is there. Without, snapshots are copied whole before they are read."""
+
+    @abstractmethod
+    def open(self, path: str) -> GroupStore:
+        """Open the store at a path, or begin one there, empty and without a version, if there is none."""
+
+    @abstractmethod
+    def delete(self, path: str) -> None:
+        """Delete the store at a path, if there is one; who has it open in another process can go on reading."""
+
+    def restored(self, path: str) -> GroupStore:
+        """Make a store of a copy of a snapshot, at the path where the copy lies; may be called in a thread."""
+        return self.open(path)
+
+    def in_place(self, snapshot: str, path: str, throttle: Throttle) -> InPlaceStore:
+        """Open a snapshot where it is stored; what is applied to it is kept in a store at a path.
+
+        Args:
+            snapshot: a file, which is not written to.
+            path: of a store that is deleted as others are.
+            throttle: is told how many bytes of the snapshot are read.
+        """
+        raise StateError(f"a store of the format {self.format!r} does not read snapshots in place")

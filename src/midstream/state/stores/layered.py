@@ -13,7 +13,7 @@ from midstream.state.stores.contract import (
     FIRST,
     LAST,
     Changes,
-    GroupStore,
+    InPlaceStore,
     Reader,
     Version,
 )
@@ -24,6 +24,7 @@ from midstream.state.stores.lmdb import (
     LmdbStore,
     check_file,
     close_environment,
+    damaged,
     decode_version,
     environment_of,
 )
@@ -32,7 +33,7 @@ from midstream.state.throttle import Throttle
 _UNBOUNDED = Throttle()
 
 
-class LayeredStore(GroupStore):
+class LayeredStore(InPlaceStore):
     """A snapshot read in place, with a small local layer of newer changes over it.
 
     For groups whose file has not been copied: only the pages that a lookup needs are read. It is not snapshotted
@@ -44,15 +45,21 @@ class LayeredStore(GroupStore):
         self.base = base
         self._throttle = throttle
         check_file(base)
-        self._base = environment_of(base, _opened_in_place)
+        try:
+            self._base = environment_of(base, _opened_in_place)
+        except lmdb.Error as error:
+            raise damaged(base, error) from error
         self._layer = LmdbStore(layer)
 
     def version(self) -> Version | None:  # noqa: D102
         newer = self._layer.version()
         if newer is not None:
             return newer
-        with self._base.begin() as transaction:
-            return decode_version(transaction.get(META))
+        try:
+            with self._base.begin() as transaction:
+                return decode_version(transaction.get(META))
+        except lmdb.Error as error:
+            raise damaged(self.base, error) from error
 
     @contextmanager
     def reader(self) -> Iterator[Reader]:  # noqa: D102
@@ -66,7 +73,7 @@ class LayeredStore(GroupStore):
         raise StateError(f"the group over {self.base} is read in place: flatten it before taking a snapshot")
 
     def flatten(self, path: str) -> LmdbStore:
-        """Copy base and layer into a full store at `path`."""
+        """Copy base and layer into a full store."""
         with self._throttle.reading() as reading, open(self.base, "rb") as source, open(path, "wb") as target:
             while block := source.read(1 << 22):
                 target.write(block)

@@ -143,11 +143,17 @@ class LmdbStore(GroupStore):
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._env = environment_of(path, _opened)
+        try:
+            self._env = environment_of(path, _opened)
+        except lmdb.Error as error:
+            raise damaged(path, error) from error
 
     def version(self) -> Version | None:  # noqa: D102 - as in the contract
-        with self._reading() as transaction:
-            return decode_version(transaction.get(META))
+        try:
+            with self._reading() as transaction:
+                return decode_version(transaction.get(META))
+        except lmdb.Error as error:
+            raise damaged(self.path, error) from error
 
     @contextmanager
     def reader(self) -> Iterator[Reader]:  # noqa: D102
@@ -262,6 +268,11 @@ def _put_all(transaction: lmdb.Transaction, change: Changes) -> None:
             if len(key) > _MAX_KEY:
                 value = len(key).to_bytes(4, "little") + key + value
             transaction.put(_physical(key), value)
+
+
+def damaged(path: str, error: lmdb.Error) -> StateError:
+    """Say that a file cannot be opened, or read at all."""
+    return StateError(f"the state file {path} is damaged: {error}")
 
 
 def decode_version(value: Any) -> Version | None:

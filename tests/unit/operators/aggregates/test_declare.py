@@ -11,11 +11,7 @@ from midstream.errors import PlanError
 from midstream.operators.aggregates import declare as ms
 from midstream.operators.aggregates.declare import compile_aggregates
 from midstream.plan.plan import AggregateSpec
-from tests.unit.operators.aggregates.test_merge import (
-    compiled,
-    spec,
-)
-from tests.unit.operators.aggregates.test_merge_objects import Spread
+from tests.support.aggregating import Spread, compiled, spec
 
 
 def test_aggregates_share_what_they_both_need():

@@ -12,14 +12,7 @@ import pytest
 
 from midstream.errors import StateError
 from midstream.operators.aggregates import declare as ms
-from midstream.operators.aggregates.declare import Aggregator
-from tests.unit.operators.aggregates.test_merge import (
-    ORACLES,
-    compiled,
-    rows,
-    run,
-    spec,
-)
+from tests.support.aggregating import ORACLES, Spread, compiled, rows, run, spec
 
 OBJECTS: dict[str, list[Any]] = {
     "string": ["b", "a", "", "ä", "\U0001f600", "\uffee", None],
@@ -88,26 +81,6 @@ def test_quantiles_are_estimated_over_epochs():
     assert abs(found[0]["median"] - cuts[49]) < 0.05
     assert [round(tail - cut, 0) for tail, cut in zip(found[0]["tails"], (cuts[0], cuts[98]), strict=True)] == [0, 0]
     assert found[1] == {"median": None, "tails": None}
-
-
-class Spread(Aggregator):
-    """The smallest and largest value, kept as a tuple."""
-
-    result_type = "bigint"
-
-    def zero(self) -> Any:
-        return (None, None)
-
-    def add(self, state: Any, values: list[int]) -> Any:
-        return (values[0], values[-1]) if values else state
-
-    def merge(self, left: Any, right: Any) -> Any:
-        assert type(left) is type(right)
-        ends = [end for end in left + right if end is not None]
-        return (min(ends), max(ends)) if ends else left
-
-    def result(self, state: Any) -> Any:
-        return None if state[0] is None else state[1] - state[0]
 
 
 def test_a_user_defined_aggregate_sees_its_state_in_one_form_in_every_epoch():

@@ -9,7 +9,7 @@ import pyarrow as pa
 from midstream.operators.functions.deduplicate import Deduplicate
 from midstream.state.values import moment_of
 from tests.support.function_runner import Runner
-from tests.unit.operators.joins.test_task import DELAY, END_OF_TIME, MOMENT, cut, stream
+from tests.support.join_slot import DELAY, END_OF_TIME, MOMENT, cut, stream
 
 
 def deduplication(within: int, *, timed: bool) -> Runner:

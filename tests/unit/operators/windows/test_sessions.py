@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,9 +18,17 @@ from midstream.operators.tables import PortableSessions
 from midstream.operators.task import SlotTask
 from midstream.operators.windows.sessions import SessionTask
 from midstream.plan.windows import LONG_AGO
-from midstream.state.stores.contract import FIRST, LAST
 from tests.support.window_slot import COMPILED as PLAIN
-from tests.support.window_slot import GROUPS, RESULTS, SECOND, Slot, endings, from_zero, group_of
+from tests.support.window_slot import (
+    GROUPS,
+    RESULTS,
+    SECOND,
+    Slot,
+    assert_as_defined,
+    endings,
+    from_zero,
+    group_of,
+)  # fmt: skip
 from tests.support.windowing import Event, NaiveSessions, cut, some_events
 
 COMPILED = with_end(PLAIN, 0)  # the gap is only in its SQL
@@ -59,13 +66,6 @@ class SessionSlot(Slot):
         groups = np.array([group_of(part[0][0]) for part in parts], dtype=np.int32)
         return pa.RecordBatch.from_pydict(columns), groups
 
-    def entries(self) -> dict[int, list[tuple[bytes, bytes]]]:
-        found = {}
-        for group, store in self.stores.items():
-            with store.reader() as reader:
-                found[group] = list(reader.scan(FIRST, LAST))
-        return found
-
 
 @pytest.mark.parametrize("gap", [0.5, 2, 5])
 @given(
@@ -88,17 +88,14 @@ def test_every_epoch_gives_out_what_the_definition_says(
     closing = SessionSlot(delay, lateness, ends=ends, gap=gap, combined=combined)
     updating = SessionSlot(delay, lateness, updates=True, ends=ends, gap=gap, combined=combined)
     naive = NaiveSessions(gap, delay, lateness, ends=ends)
-    for number, rows in enumerate([*cut(events[:40], size), [], *cut(events[40:], size), [("ann", 1, None)]]):
-        if number == saved:
-            closing.through_a_savepoint(PortableSessions(KEYS, COMPILED, RESULTS))
-        closed, changed = naive.epoch(rows)
-        assert closing.epoch(rows) == from_zero(closed)
-        assert updating.epoch(rows) == from_zero(changed)
-    assert closing.epoch([], is_last=True) == from_zero(naive.epoch([], is_last=True)[0])
-    assert updating.epoch([], is_last=True) == Counter()
-    assert closing.late == updating.late == naive.late.total()
-    for slot in (closing, updating):
-        assert not any(slot.entries().values()), "nothing is kept of sessions that are closed"
+
+    def epochs() -> Iterator[list[Event]]:
+        for number, rows in enumerate([*cut(events[:40], size), [], *cut(events[40:], size), [("ann", 1, None)]]):
+            if number == saved:
+                closing.through_a_savepoint(PortableSessions(KEYS, COMPILED, RESULTS))
+            yield rows
+
+    assert_as_defined(closing, updating, naive, epochs())
 
 
 @given(
@@ -115,21 +112,17 @@ def test_a_gap_that_is_changed_is_that_of_rows_to_come(
     closing = SessionSlot(delay, lateness, gap=gaps[0], combined=combined)
     updating = SessionSlot(delay, lateness, updates=True, gap=gaps[0], combined=combined)
     naive = NaiveSessions(gaps[0], delay, lateness)
-    lists = cut(some_events(seed, 60, disorder, per_second=1.0), 5)
-    for number, rows in enumerate(lists):
-        if number % 2:
-            naive.change(gaps[number // 2 % len(gaps)])
-            for slot in (closing, updating):
-                slot.gap = gaps[number // 2 % len(gaps)]
-                slot.deadlines = dict.fromkeys(range(GROUPS), LONG_AGO)  # the engine looks into all groups
-        closed, changed = naive.epoch(rows)
-        assert closing.epoch(rows) == from_zero(closed)
-        assert updating.epoch(rows) == from_zero(changed)
-    assert closing.epoch([], is_last=True) == from_zero(naive.epoch([], is_last=True)[0])
-    assert updating.epoch([], is_last=True) == Counter()
-    assert closing.late == updating.late == naive.late.total()
-    for slot in (closing, updating):
-        assert not any(slot.entries().values()), "nothing is kept of sessions that are closed"
+
+    def epochs() -> Iterator[list[Event]]:
+        for number, rows in enumerate(cut(some_events(seed, 60, disorder, per_second=1.0), 5)):
+            if number % 2:
+                naive.change(gaps[number // 2 % len(gaps)])
+                for slot in (closing, updating):
+                    slot.gap = gaps[number // 2 % len(gaps)]
+                    slot.deadlines = dict.fromkeys(range(GROUPS), LONG_AGO)  # the engine looks into all groups
+            yield rows
+
+    assert_as_defined(closing, updating, naive, epochs())
 
 
 def test_rows_that_come_with_the_end_of_the_input_are_in_time() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,9 +18,17 @@ from midstream.operators.tables import PortableWindows
 from midstream.operators.task import SlotTask
 from midstream.operators.windows.task import PANE, WindowTask
 from midstream.plan.window_regimes import Regime, succeeded, without_past
-from midstream.plan.windows import LONG_AGO, Window
-from midstream.state.stores.contract import FIRST, LAST
-from tests.support.window_slot import COMPILED, GROUPS, RESULTS, SECOND, Slot, endings, from_zero, group_of
+from midstream.plan.windows import LONG_AGO, TimeWindow
+from tests.support.window_slot import (
+    COMPILED,
+    GROUPS,
+    RESULTS,
+    SECOND,
+    Slot,
+    assert_as_defined,
+    endings,
+    group_of,
+)  # fmt: skip
 from tests.support.windowing import Changing, Event, Naive, cut, pane_of, some_events
 
 KEYS = pa.schema([(PANE, pa.int64()), ("user", pa.string())])
@@ -29,11 +37,11 @@ SHAPES = [(10, 10), (10, 2), (10, 4), (10, 7), (3, 1), (20, 1)]
 
 @dataclass
 class WindowSlot(Slot):
-    window: Window = field(kw_only=True)
+    window: TimeWindow = field(kw_only=True)
     regimes: tuple[Regime, ...] = ()
     latest: int | None = None
 
-    def change(self, window: Window) -> None:
+    def change(self, window: TimeWindow) -> None:
         """Go on with windows of another shape; the engine looks into all groups then."""
         self.window = window
         self.deadlines = dict.fromkeys(range(GROUPS), LONG_AGO)
@@ -67,12 +75,6 @@ class WindowSlot(Slot):
         return pa.RecordBatch.from_pydict(columns), groups
 
 
-def assert_empty(slot: Slot) -> None:
-    for store in slot.stores.values():
-        with store.reader() as reader:
-            assert list(reader.scan(FIRST, LAST)) == [], "nothing is kept of windows that are closed"
-
-
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @given(
     seed=st.integers(0, 10_000),
@@ -87,21 +89,18 @@ def test_every_epoch_gives_out_what_the_definition_says(
     shape: tuple[int, int], seed: int, size: int, delay: int, lateness: int, disorder: float, ends: bool,
     saved: int | None,
 ) -> None:  # fmt: skip
-    window = Window(shape[0] * SECOND, shape[1] * SECOND)
+    window = TimeWindow(shape[0] * SECOND, shape[1] * SECOND)
     lists = cut(some_events(seed, 40, disorder), size)
     closing, updating = (WindowSlot(delay, lateness, updates, ends, window=window) for updates in (False, True))
     naive = Naive(*shape, delay=delay, lateness=lateness, ends=ends)
-    for number, events in enumerate([*lists, [("ann", 1, None)]]):
-        if number == saved:
-            closing.through_a_savepoint(PortableWindows(KEYS, COMPILED, RESULTS))
-        closed, changed = naive.epoch(events)
-        assert closing.epoch(events) == from_zero(closed)
-        assert updating.epoch(events) == from_zero(changed)
-    assert closing.epoch([], is_last=True) == from_zero(naive.epoch([], is_last=True)[0])
-    assert updating.epoch([], is_last=True) == Counter()
-    assert closing.late == updating.late == naive.late.total()
-    for slot in (closing, updating):
-        assert_empty(slot)
+
+    def epochs() -> Iterator[list[Event]]:
+        for number, events in enumerate([*lists, [("ann", 1, None)]]):
+            if number == saved:
+                closing.through_a_savepoint(PortableWindows(KEYS, COMPILED, RESULTS))
+            yield events
+
+    assert_as_defined(closing, updating, naive, epochs())
 
 
 @given(
@@ -125,41 +124,35 @@ def test_windows_that_are_changed_keep_what_is_open(
     ends: bool,
 ) -> None:
     first, *others = shapes
-    window = Window(first[0] * SECOND, first[1] * SECOND)
+    window = TimeWindow(first[0] * SECOND, first[1] * SECOND)
     lists = cut(some_events(seed, 60, disorder, per_second=2.0), size)
     changes = [at.draw(st.integers(0, len(lists)), label="the epoch before which it is changed") for _ in others]
     closing, updating = (WindowSlot(delay, lateness, updates, ends, window=window) for updates in (False, True))
     naive = Changing(*first, delay=delay, lateness=lateness, ends=ends)
-    given_out = Counter[Any]()
-    for number, events in enumerate([*lists, []]):
-        for change, shape in zip(sorted(changes), others, strict=True):
-            if change == number:
-                naive.change(*shape)
-                for slot in (closing, updating):
-                    slot.change(Window(shape[0] * SECOND, shape[1] * SECOND))
-        closed, changed = naive.epoch(events)
-        assert closing.epoch(events) == from_zero(closed)
-        assert updating.epoch(events) == from_zero(changed)
-        given_out += closed
-    closed, _ = naive.epoch([], is_last=True)
-    assert closing.epoch([], is_last=True) == from_zero(closed)
-    assert updating.epoch([], is_last=True) == Counter()
+
+    def epochs() -> Iterator[list[Event]]:
+        for number, events in enumerate([*lists, []]):
+            for change, shape in zip(sorted(changes), others, strict=True):
+                if change == number:
+                    naive.change(*shape)
+                    for slot in (closing, updating):
+                        slot.change(TimeWindow(shape[0] * SECOND, shape[1] * SECOND))
+            yield events
+
+    given_out = assert_as_defined(closing, updating, naive, epochs())
     if disorder <= delay and not lateness and not ends:
-        assert given_out + closed == naive.of_all_rows(), "a window holds the rows within its bounds, no more, no less"
-    assert closing.late == updating.late == naive.late.total()
-    for slot in (closing, updating):
-        assert_empty(slot)
+        assert given_out == naive.of_all_rows(), "a window holds the rows within its bounds, no more, no less"
 
 
 def test_rows_from_before_a_change_stay_late_when_the_lateness_is_raised() -> None:
     """Their windows are forgotten, and new ones do not begin there."""
-    slot = WindowSlot(window=Window(10 * SECOND, 10 * SECOND))
+    slot = WindowSlot(window=TimeWindow(10 * SECOND, 10 * SECOND))
     slot.epoch([("ann", 1, 12.0)])
-    slot.change(Window(15 * SECOND, 15 * SECOND))
+    slot.change(TimeWindow(15 * SECOND, 15 * SECOND))
     for at in (31.0, 50.0):
         slot.epoch([("ann", 1, at)])
     slot.epoch([])
-    assert slot.regimes == (Regime(Window(15 * SECOND, 15 * SECOND), 30 * SECOND),)
+    assert slot.regimes == (Regime(TimeWindow(15 * SECOND, 15 * SECOND), 30 * SECOND),)
     slot.lateness = 100
     assert slot.epoch([("ann", 1, 29.0), ("ann", 1, 30.0)]).total() == 1
     assert slot.late == 1

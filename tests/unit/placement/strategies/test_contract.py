@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import pickle
 from collections import Counter
 
 import pytest
 
 from midstream.errors import PlanError
-from midstream.placement.move import Move, Outcome
+from midstream.placement.move import Move, MoveReport
 from midstream.placement.strategies import (
+    NAMES,
     Strategy,
     all_at_once,
     batched,
@@ -19,7 +21,6 @@ from midstream.placement.strategies import (
     replicated,
     restart,
 )
-from midstream.placement.strategies.contract import Moving
 
 STRATEGIES = [all_at_once(), batched(3), live(), on_demand(), parallel(), replicated(), restart()]
 HOMES = ["a", "b"] * 8
@@ -43,7 +44,7 @@ def test_every_group_flips_once_to_its_target(strategy: Strategy) -> None:
         for group in step.flip:
             homes[group] = TARGET[group]
         assert step.both <= copies, "only what is there can be processed"
-        move = move.after(step, before, Outcome(frozenset("abc"), fetched, step.both))
+        move = move.after(step, before, MoveReport(frozenset("abc"), fetched, step.both))
         if move.is_done:
             break
     assert homes == TARGET
@@ -55,53 +56,39 @@ def test_what_the_old_place_has_is_given_up_in_the_epoch_after(strategy: Strateg
     move = Move.begun(["a", "a"], ["a", "b"], strategy)
     for _ in range(4):
         step = move.step({})
-        move = move.after(step, ["a", "a"], Outcome(frozenset("ab"), step.fetch, step.both))
+        move = move.after(step, ["a", "a"], MoveReport(frozenset("ab"), step.fetch, step.both))
         if step.flip:
             break
     assert move.left == ((1, "a"),)
     assert not move.is_done
-    assert move.after(move.step({}), ["a", "b"], Outcome(frozenset("ab"))).is_done
+    assert move.after(move.step({}), ["a", "b"], MoveReport(frozenset("ab"))).is_done
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=str)
 def test_a_target_that_is_lost_gets_nothing(strategy: Strategy) -> None:
     move = Move.begun(["a"] * 8, ["b"] * 8, strategy)
-    move = move.after(move.step({}), ["a"] * 8, Outcome(frozenset("a")))
+    move = move.after(move.step({}), ["a"] * 8, MoveReport(frozenset("a")))
     assert not move.waiting, "what has not flipped stays"
-
-
-def test_those_with_most_rows_go_first() -> None:
-    move = Move.begun(["a"] * 4, ["b"] * 4, batched(2))
-    assert move.step({3: 9.0, 1: 5.0}).flip == {3, 1}
-    assert Move.begun(["a"] * 4, ["b"] * 4, live()).step({3: 9.0, 1: 5.0}).fetch == (3, 1, 0, 2)
-
-
-def test_live_flips_what_is_ready_and_replicated_waits_for_all() -> None:
-    moving = Moving((2, 1, 0), frozenset({1}))
-    assert live().step(moving).flip == {1}
-    assert replicated().step(moving).flip == set()
-
-
-def test_parallel_waits_until_both_places_have_made_the_same() -> None:
-    move = Move.begun(["a"] * 2, ["b"] * 2, parallel())
-    move = move.after(move.step({}), ["a"] * 2, Outcome(frozenset("ab"), (0, 1)))
-    assert move.step({}).both == {0, 1}
-    move = move.after(move.step({}), ["a"] * 2, Outcome(frozenset("ab"), (0, 1), agreed=[1]))
-    assert (move.step({}).flip, move.differing) == (frozenset(), 1)
-    move = move.after(move.step({}), ["a"] * 2, Outcome(frozenset("ab"), (0, 1), agreed=[0, 1]))
-    assert (move.step({}).flip, move.differing) == ({0, 1}, 0)
-
-
-def test_a_group_that_the_new_place_makes_something_else_of_stays() -> None:
-    move = Move.begun(["a"] * 2, ["b"] * 2, parallel())
-    move = move.after(move.step({}), ["a"] * 2, Outcome(frozenset("ab"), (0, 1)))
-    for _ in range(5):
-        assert move.waiting == {0, 1}
-        move = move.after(move.step({}), ["a"] * 2, Outcome(frozenset("ab"), (0, 1), agreed=[1]))
-    assert (move.stayed, move.left) == ({0}, ((0, "b"),)), "and the copy at the new place is given up"
-    assert move.step({}).flip == {1}
 
 
 def test_an_unknown_strategy_is_refused() -> None:
     with pytest.raises(PlanError, match="there is no strategy 'fast'; there are live, all_at_once"):
         named("fast")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_strategy_is_known_by_its_name_and_given_as_a_value(name: str) -> None:
+    strategy = named(name)
+    assert named(strategy) is strategy
+    assert type(strategy) in {type(other) for other in STRATEGIES}
+    assert str(strategy).lower().startswith(name.replace("_", ""))
+
+
+def test_all_strategies_are_tried_here() -> None:
+    assert {type(named(name)) for name in NAMES} == {type(strategy) for strategy in STRATEGIES}
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=str)
+def test_a_strategy_is_plain_data(strategy: Strategy) -> None:
+    assert pickle.loads(pickle.dumps(strategy)) == strategy
+    assert len({strategy, named(strategy)}) == 1

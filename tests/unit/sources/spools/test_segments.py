@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import random
 import tempfile
 from collections.abc import Iterator
@@ -17,35 +16,9 @@ from hypothesis import strategies as st
 from midstream.errors import MidstreamError, PlanError
 from midstream.sources.spools import columns, segments
 from midstream.sources.spools import writer as spool_writer
-from midstream.sources.spools.reader import SpoolStreamReader
-from midstream.sources.spools.segments import Mark, Segment
-from midstream.sources.spools.writer import Retention, SpoolWriter
-
-N = columns.parse("n long")
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def rows(*numbers: int) -> pa.Table:
-    return pa.table({"n": pa.array(numbers, pa.int64())})
-
-
-def read(directory: Path | str, start: int, end: int) -> list[int]:
-    return [n for batch in segments.read(str(directory), start, end) for n in batch.column(0).to_pylist()]
-
-
-def reader(directory: Path, **options: object) -> SpoolStreamReader:
-    return SpoolStreamReader(str(directory), "job", **{"max_rows": 0, "keep": 0.0, "tasks": 2} | options)  # type: ignore[arg-type]
-
-
-def names(directory: Path) -> list[str]:
-    return sorted(path.name for path in directory.glob("*.arrow*"))
-
+from midstream.sources.spools.segments import Segment
+from midstream.sources.spools.writer import SpoolWriter
+from tests.support.spools import N, names, read, reader, rows
 
 # --- reading again --------------------------------------------------------------------------------------------------
 
@@ -95,18 +68,6 @@ def _leave_unmerged(directory: Path) -> None:
     part = Segment(last.first, 1, 0, 0)
     if last.count > 1:
         (directory / part.name).write_bytes(b"whatever: its records are in the merged one")
-
-
-def test_small_segments_become_few_large_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spool_writer, "MERGE", 6)
-    writer = SpoolWriter(tmp_path, N)
-    for n in range(spool_writer.MERGE**2 + 5):
-        writer.append(rows(n), {f"p{n % 7}": n})
-    assert [segment.level for segment in segments.listing(str(tmp_path))] == [2, 0, 0, 0, 0, 0]
-    assert read(tmp_path, 0, writer.end) == list(range(writer.end))
-    known = writer.producers
-    writer.close()
-    assert SpoolWriter(tmp_path, N).producers == known
 
 
 def test_a_reader_finds_its_records_while_segments_are_merged(tmp_path: Path) -> None:
@@ -213,32 +174,7 @@ def test_no_bit_of_the_small_files_can_change_unnoticed(tmp_path: Path) -> None:
         assert writer.release() == 0, "a reader that cannot tell what it has read holds all"
 
 
-def test_a_segment_that_could_not_be_synced_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    writer = SpoolWriter(tmp_path, N)
-
-    def full(directory: str) -> None:
-        raise OSError(errno.ENOSPC, "no space left")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(segments, "sync_directory", full)
-        with pytest.raises(OSError, match="no space left"):
-            writer.append(rows(1, 2, 3), {})
-    assert names(tmp_path) == [], "else a reader would see records that were not acknowledged, and then others"
-    writer.append(rows(4), {})
-    assert read(tmp_path, 0, 1) == [4]
-
-
-# --- one writer, one schema -----------------------------------------------------------------------------------------
-
-
-def test_a_spool_has_one_writer_and_one_schema(tmp_path: Path) -> None:
-    writer = SpoolWriter(tmp_path, N)
-    with pytest.raises(MidstreamError, match="another process writes"):
-        SpoolWriter(tmp_path, N)
-    writer.close()
-    with pytest.raises(PlanError, match="has the columns `n` bigint, not `m` string"):
-        SpoolWriter(tmp_path, columns.parse("m string"))
-    SpoolWriter(tmp_path, N).close()
+# --- what is no spool -----------------------------------------------------------------------------------------------
 
 
 def test_what_is_not_a_spool_is_refused(tmp_path: Path) -> None:
@@ -256,75 +192,3 @@ def test_what_is_not_a_spool_is_refused(tmp_path: Path) -> None:
             refused()
     with pytest.raises(PlanError, match="give a local path"):
         SpoolWriter("s3://bucket/spool", N)
-
-
-# --- retention ------------------------------------------------------------------------------------------------------
-
-
-def test_what_every_reader_has_committed_goes_after_its_time_and_no_earlier() -> None:
-    clock = Clock()
-    retention = Retention(clock)
-    assert retention.done({}) == 0
-    assert retention.done({"a": Mark(10, 60), "b": Mark(7, 0)}) == 0
-    clock.now = 59
-    assert retention.done({"a": Mark(20, 60), "b": Mark(30, 0)}) == 0
-    clock.now = 60
-    assert retention.done({"a": Mark(20, 60), "b": Mark(30, 0)}) == 10
-    clock.now = 119
-    assert retention.done({"a": Mark(5, 60), "b": Mark(30, 0)}) == 5, "a job may go back to a savepoint"
-    clock.now = 300
-    assert retention.done({"a": Mark(5, 60), "b": Mark(30, 0)}) == 5
-    assert retention.done({"b": Mark(30, 0)}) == 30, "a reader that is forgotten holds nothing"
-
-
-def test_the_newest_segment_stays_and_so_do_the_producers(tmp_path: Path) -> None:
-    writer = SpoolWriter(tmp_path, N)
-    assert writer.release() == 0
-    for n in range(3):
-        writer.append(rows(n), {f"p{n}": n + 1})
-    assert writer.release() == 0, "nobody has read them"
-    source = reader(tmp_path)
-    offset = source.latestOffset(source.initialOffset(), source.getDefaultReadLimit())
-    source.commit(offset)
-    broken = tmp_path / segments.READERS / "broken.json"
-    broken.write_text("{")
-    assert writer.release() == 0, "a reader that cannot tell what it has read holds all"
-    broken.unlink()
-    before = writer.used
-    assert writer.release() == before - writer.used > 0
-    (left,) = names(tmp_path)
-    assert left.startswith("000000000000000002-1-0-")
-    writer.close()
-    writer = SpoolWriter(tmp_path, N)
-    assert writer.end == 3
-    assert writer.producers == {"p0": 1, "p1": 2, "p2": 3}
-
-
-def test_progress_without_rows_is_durable_too(tmp_path: Path) -> None:
-    writer = SpoolWriter(tmp_path, N)
-    writer.append(rows(), {"p": 4})
-    writer.close()
-    assert SpoolWriter(tmp_path, N).producers == {"p": 4}
-
-
-# --- the source, without Spark --------------------------------------------------------------------------------------
-
-
-def test_epochs_are_bounded_and_shared_among_tasks(tmp_path: Path) -> None:
-    writer = SpoolWriter(tmp_path, N)
-    writer.append(rows(*range(100)), {})
-    source = reader(tmp_path, max_rows=60)
-    start = source.initialOffset()
-    source.prepareForTriggerAvailableNow()
-    writer.append(rows(100), {})
-    middle = source.latestOffset(start, source.getDefaultReadLimit())
-    end = source.latestOffset(middle, source.getDefaultReadLimit())
-    assert [offset["record"] for offset in (start, middle, end, source.reportLatestOffset())] == [0, 60, 100, 101]
-    assert source.latestOffset(end, source.getDefaultReadLimit()) == end
-    parts = source.partitions(start, {**end, "record": 50_000})
-    assert [(part.start, part.end) for part in parts] == [(0, 25_000), (25_000, 50_000)]  # type: ignore[attr-defined]
-    (part,) = source.partitions(middle, end)
-    assert sum(batch.num_rows for batch in source.read(part)) == 40
-    assert source.partitions(end, end) == []
-    with pytest.raises(MidstreamError, match="another spool"):
-        source.partitions({"spool": "x", "record": 0}, end)

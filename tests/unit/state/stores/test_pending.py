@@ -5,8 +5,6 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from midstream.checkpoint.records import Deferred
-from midstream.state.backlog import left_over
 from midstream.state.stores.memory import MemoryStore
 from midstream.state.stores.pending import PendingStore
 
@@ -22,12 +20,3 @@ def test_a_view_is_the_store_with_the_changes_applied(
     with PendingStore(MemoryStore(stored), changes).reader() as reader:
         assert reader.get_many(keys) == [model.get(key) for key in keys]
         assert list(reader.scan(start, stop)) == [(key, model[key]) for key in sorted(model) if start <= key < stop]
-
-
-def test_what_has_caught_up_waits_no_more():
-    waiting = tuple(
-        Deferred(epoch=epoch, clock=0, seed="", watermark=None, groups=groups, path=f"{epoch}")
-        for epoch, groups in ((3, (1, 2)), (4, (2,)))
-    )
-    assert [each.groups for each in left_over(waiting, {1})] == [(2,), (2,)]
-    assert left_over(waiting, {1, 2}) == ()

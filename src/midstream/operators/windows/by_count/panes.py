@@ -16,14 +16,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from midstream.operators.aggregates.merge import EXACT, fitting, guard
-from midstream.operators.windows.by_count.rules import Key, Part
+from midstream.operators.windows.by_count.rules import CountPart, Key
 from midstream.state.values import Wire
 
 Numbers = npt.NDArray[Any]
 
 
 @dataclass(slots=True)
-class Panes:
+class CountPanes:
     """The panes that items become."""
 
     bases: Numbers  # where the items of each key begin
@@ -32,8 +32,8 @@ class Panes:
     columns: list[_Column]
 
     @classmethod
-    def of(cls, parts: Sequence[Part], type: pa.StructType, keys: list[Key], rows: pa.RecordBatch) -> Panes:
-        """Fold what was kept and the rows; these stand in the order of their keys, the keys that have none last."""
+    def of(cls, parts: Sequence[CountPart], type: pa.StructType, keys: list[Key], rows: pa.RecordBatch) -> CountPanes:
+        """Fold what was kept and the rows; these are in the order of their keys, the keys that have none last."""
         kept, added = (np.array(n, np.int64) for n in ([len(key.panes) for key in keys], [key.rows for key in keys]))
         bases = np.cumsum(kept + added) - kept - added
         owners = np.concatenate([np.repeat(np.arange(len(keys)), some) for some in (kept, added)])
@@ -55,7 +55,7 @@ class Panes:
         return np.searchsorted(self.starts, items)
 
     def merged(self, lows: Numbers, highs: Numbers) -> list[pa.Array]:
-        """Put panes together, from each low to its high."""
+        """Merge panes, from each low to its high."""
         lengths = highs - lows
         chosen, starts = ranges(lows, lengths), np.cumsum(lengths) - lengths
         return [column.shown(column.folded(column.panes[chosen], starts)) for column in self.columns]
@@ -69,7 +69,7 @@ class Panes:
 class _Column:
     """One part of all panes: as numbers that can be folded, and back."""
 
-    def __init__(self, part: Part, wire: Wire, items: pa.Array, starts: Numbers) -> None:
+    def __init__(self, part: CountPart, wire: Wire, items: pa.Array, starts: Numbers) -> None:
         self.wire, self._part, self._items = wire, part, items
         if part.is_added:
             numbers = items.to_numpy(zero_copy_only=False)
@@ -77,7 +77,7 @@ class _Column:
             plain = pc.add(items, 0.0) if pa.types.is_floating(items.type) else items  # -0.0 is 0.0
             numbers = pc.rank(plain, tiebreaker="dense").to_numpy().astype(np.int64)
             if part.how == "max":
-                numbers[items.is_null().to_numpy(zero_copy_only=False)] = 0  # what is not there loses
+                numbers[items.is_null().to_numpy(zero_copy_only=False)] = 0  # a missing value loses
             self._items, self._ranked = plain, np.zeros(int(numbers.max(initial=0)) + 1, np.int64)
             self._ranked[numbers] = np.arange(len(items))
         else:
@@ -111,19 +111,19 @@ class _Column:
         return self._items.take(pa.array(self._ranked[numbers] if self._part.how in ("min", "max") else numbers))
 
 
-def _given(part: Part, type: pa.DataType, rows: pa.RecordBatch) -> pa.Array:
-    """What each row gives to a part."""
+def _given(part: CountPart, type: pa.DataType, rows: pa.RecordBatch) -> pa.Array:
+    """The value of each row for a part."""
     if not part.column:
         return pa.array(np.ones(rows.num_rows, np.int64))
     column = rows.column(part.column)
     if part.how == "count":
         return column.is_valid().cast(type)
-    given = column.cast(type, safe=part.how != "total")  # a great number is rounded
+    given = column.cast(type, safe=part.how != "total")  # a large number is rounded
     return given.fill_null(0) if part.is_added else given
 
 
 def ranges(starts: Numbers, lengths: Numbers) -> Numbers:
-    """The numbers from each start on, so many, one range behind the other.
+    """The numbers from each start on, as many as asked, one range after the other.
 
     >>> ranges(np.array([5, 0]), np.array([2, 3])).tolist()
     [5, 6, 0, 1, 2]

@@ -1,4 +1,4 @@
-"""Windows by count: which rows of a key begin one, what is kept of those that are open, and the results of that."""
+"""Windows by count: which rows of a key begin one, what is kept of open ones, and the results computed from it."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class Open(NamedTuple):
     number: int
     begin: int  # the row that it began with
     size: int
-    until: int | None = None  # when it comes out at the latest, once that is known
+    until: int | None = None  # when it is emitted at the latest, once that is known
 
 
-class Part(NamedTuple):
-    """What is kept of a column, for some rows, to make results of. A tuple, so that a plan sees what has changed."""
+class CountPart(NamedTuple):
+    """What is kept of a column, for some rows, to compute results. A tuple, so that a plan sees what has changed."""
 
     how: str  # count | sum | total (a sum as a double) | min | max | first | last
     column: str  # "": none, rows are counted
@@ -46,19 +46,19 @@ class Part(NamedTuple):
 
     @property
     def is_added(self) -> bool:
-        """Whether what is kept of more rows is a sum."""
+        """Whether it adds up over rows."""
         return self.how in ("count", "sum", "total")
 
 
-class Result(NamedTuple):
-    """One aggregate of a window: which parts it is made of, by their numbers."""
+class CountResult(NamedTuple):
+    """One aggregate of a window: the parts it is computed from, by their numbers."""
 
     function: str
     value: int
     values: int = 0  # sum, mean: how many values there were
 
     def of(self, parts: list[pa.Array]) -> pa.Array:
-        """Work it out, for many windows."""
+        """Compute it, for many windows."""
         if self.function not in ("sum", "mean"):
             return parts[self.value]
         values, counts = parts[self.value], parts[self.values].to_numpy()
@@ -79,13 +79,13 @@ class CountWindows(KeyedFunction):
         self,
         window: CountWindow,
         keys: int,
-        parts: tuple[Part, ...],
-        results: tuple[Result, ...],
+        parts: tuple[CountPart, ...],
+        results: tuple[CountResult, ...],
         *,
         ends: bool = False,
     ) -> None:
         self.size, self.step, self.timeout = window.size, window.step, window.timeout
-        self.keys, self.parts, self.results = keys, parts, results  # keys: how many columns of them come out
+        self.keys, self.parts, self.results = keys, parts, results  # keys: how many columns of them are emitted
         self.ends = ends  # whether rows may end windows
 
     def declared(self) -> dict[str, StateDeclaration]:
@@ -96,7 +96,7 @@ class CountWindows(KeyedFunction):
         return numbers | {"open": value(f"array<{window}>"), "panes": value(f"array<{pane}>")}
 
     def begins(self, open_: list[Open], begun: int, at: int, stop: int) -> range:
-        """Which of some rows begin a window: the first that is in none, or, where they overlap, the next in turn."""
+        """Return the rows that begin a window: the first that is in none, or, where they overlap, the next in turn."""
         first = max((window.begin + window.size for window in open_), default=at)
         if self.step < self.size:
             first = min(first, max(begun + self.step, at))
@@ -105,7 +105,7 @@ class CountWindows(KeyedFunction):
 
 @dataclass(slots=True)
 class Key:
-    """A key at hand: what is kept of it, and what becomes of its windows."""
+    """The current key: what is kept of it, and what becomes of its windows."""
 
     group: int
     encoded: bytes
@@ -117,11 +117,11 @@ class Key:
     panes: list[list[Any]]  # kept: with which row each begins, and what it holds
     first: int = 0  # of its rows in this epoch
     rows: int = 0
-    over: list[tuple[Open, int]] = field(default_factory=list)  # windows that come out, and before which row they end
+    over: list[tuple[Open, int]] = field(default_factory=list)  # windows to emit, and before which row they end
     cuts: list[int] = field(default_factory=list)  # rows of this epoch that begin a pane
 
     def take_rows(self, rules: CountWindows, ends: Sequence[int]) -> None:
-        """Begin and end windows; those that are open also behind some of the rows."""
+        """Begin and end windows; after the rows in `ends` all open ones end."""
         at, last = self.seen, self.seen + self.rows
         self.cuts += [at] if self.ended == at else []  # as if the epoch had not ended there: sums are rounded alike
         for stop, ends_all in (*((self.seen + end, True) for end in ends), (last, False)):
@@ -150,7 +150,7 @@ class Key:
         self.open = [window for window, ended in here if not ended]
 
     def place(self, begin: int) -> int:
-        """Where among the kept panes and the rows of the key one is that begins with a row."""
+        """The position, among the kept panes and the rows of the key, of the one that begins with a row."""
         if begin < self.seen:
             return bisect_left(self.panes, begin, key=itemgetter(0))
         return len(self.panes) + begin - self.seen

@@ -1,8 +1,8 @@
 """The slot's task of windows by count: the rows of all keys of the slot at once, on columns.
 
-Rows of a key that are in open windows are kept in *panes*, which are cut where a window begins or ends. A window is put
-together from its panes when it comes out, so a row is folded once, however many windows it is in. Which windows begin
-and end is worked out key by key, in whole numbers; what they hold is folded for all keys together.
+Rows of a key that are in open windows are kept in *panes*, which are cut where a window begins or ends. A window is
+merged from its panes when it is emitted, so a row is folded once, however many windows it is in. Which windows begin
+and end is computed key by key, in whole numbers; what they hold is folded for all keys together.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from midstream.operators.aggregates.merge import segments
 from midstream.operators.aggregates.task import spans
 from midstream.operators.functions.task import in_order, log_changes
 from midstream.operators.task import SlotTask, Work
-from midstream.operators.windows.by_count.panes import Numbers, Panes, ranges
+from midstream.operators.windows.by_count.panes import CountPanes, Numbers, ranges
 from midstream.operators.windows.by_count.rules import (
     ENDS,
     CountWindows,
@@ -42,13 +42,13 @@ from midstream.state.keyed import GroupState
 from midstream.state.keys import Rows
 from midstream.state.values import micros_of
 
-_CHUNK = 1 << 20  # panes that are put together at once
+_CHUNK = 1 << 20  # panes that are merged at once
 _NUMBERS = ("seen", "following", "begun", "ended")
 
 
 @dataclass(frozen=True)
 class CountTask(SlotTask):
-    """Puts the rows of a slot into windows by count, and gives out those that are full or ended."""
+    """Puts the rows of a slot into windows by count, and emits those that are full or ended."""
 
     code: Code
     stages: tuple[Stage, ...]
@@ -73,7 +73,7 @@ class CountTask(SlotTask):
         work.lap("read")
         output: list[pa.RecordBatch] = []
         if keys:
-            panes = Panes.of(rules.parts, form.wires[form.index["panes"]].type.value_type, keys, rows)
+            panes = CountPanes.of(rules.parts, form.wires[form.index["panes"]].type.value_type, keys, rows)
             work.lap("fold")
             columns = [rows.column(name).take(pa.array(arranged.starts)) for name in self.keys]
             others = codec.decode([key.encoded for key in keys[len(arranged.keys) :]])
@@ -95,7 +95,7 @@ class CountTask(SlotTask):
         arranged: Rows,
         owned: frozenset[int],
     ) -> tuple[list[Key], dict[int, GroupState]]:
-        """Work out which windows begin and end: of keys that have rows, in their order, then of others."""
+        """Find the windows that begin and end: of keys that have rows, in their order, then of others."""
         edges = np.append(arranged.starts, rows.num_rows).tolist()
         moments = self._moments(rows, arranged) if rules.timeout else []
         ends = _ends(rows, edges) if rules.ends else {}
@@ -126,7 +126,7 @@ class CountTask(SlotTask):
         return keys + others, states
 
     def _moments(self, rows: pa.RecordBatch, arranged: Rows) -> list[int | None]:
-        """When the time of a window that begins with a row begins: with the first row of its key that has one."""
+        """When the timeout of a window that begins with a row starts: with the first row of its key that has a time."""
         if self.event_time is None:
             return [self.epoch.clock] * rows.num_rows
         times = rows.column(self.event_time).cast(pa.int64())
@@ -141,7 +141,7 @@ class CountTask(SlotTask):
         return times.to_pylist()  # type: ignore[no-any-return]
 
     def _set_timers(self, timeout: int, key: Key, moments: list[int | None], state: GroupState) -> None:
-        """Let windows come out some time after their first row, where it has a time."""
+        """Set timers that emit windows some time after their first row, where it has a time."""
         for place, window in enumerate(key.open):
             moment = moments[key.first + max(window.begin - key.seen, 0)] if window.until is None else None
             if moment is not None:
@@ -162,9 +162,9 @@ class CountTask(SlotTask):
         return (processing_timer if self.event_time is None else event_timer)(until, key.encoded)
 
     def _given_out(
-        self, rules: CountWindows, keys: list[Key], columns: list[pa.Array], panes: Panes
+        self, rules: CountWindows, keys: list[Key], columns: list[pa.Array], panes: CountPanes
     ) -> Iterator[pa.RecordBatch]:
-        """Put the windows together that are over; `columns` are the keys as they come out."""
+        """Merge the windows that are over; `columns` are the keys as they are emitted."""
         over = [
             (owner, window.number, key.place(window.begin), key.place(end))
             for owner, key in enumerate(keys)
@@ -191,7 +191,7 @@ def _read(form: Form, state: GroupState, group: int, encoded: bytes) -> Key:
     return Key(group, encoded, seen, following, begun, ended, [Open(*window) for window in windows], panes)
 
 
-def _keep(form: Form, keys: list[Key], panes: Panes, states: dict[int, GroupState]) -> None:
+def _keep(form: Form, keys: list[Key], panes: CountPanes, states: dict[int, GroupState]) -> None:
     """Keep what open windows need: their panes, from the oldest on."""
     ends = [len(key.panes) + key.rows for key in keys]
     begins = [key.place(key.open[0].begin) if key.open else end for key, end in zip(keys, ends, strict=True)]
@@ -204,7 +204,7 @@ def _keep(form: Form, keys: list[Key], panes: Panes, states: dict[int, GroupStat
 
 
 def _ends(rows: pa.RecordBatch, edges: list[int]) -> dict[int, list[int]]:
-    """Behind which rows all windows end: key -> how many rows of it come before each of these ends."""
+    """The rows after which all windows end: key -> how many rows of it come before each of these ends."""
     found = defaultdict[int, list[int]](list)
     says = np.flatnonzero(rows.column(ENDS).to_numpy(zero_copy_only=False))
     for number, row in zip((np.searchsorted(edges, says, side="right") - 1).tolist(), says.tolist(), strict=True):
@@ -213,7 +213,7 @@ def _ends(rows: pa.RecordBatch, edges: list[int]) -> dict[int, list[int]]:
 
 
 def _chunks(sizes: Numbers) -> Iterator[slice]:
-    """Cut what has sizes into parts that are not too large together."""
+    """Cut a list of sizes into parts that are not too large in total."""
     number = np.cumsum(sizes) // _CHUNK
     edges = [0, *(np.flatnonzero(np.diff(number)) + 1).tolist(), len(sizes)]
     return (slice(a, b) for a, b in pairwise(edges))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from datetime import date
 from decimal import Decimal
 from functools import cache
@@ -21,9 +21,9 @@ from midstream.operators.functions.declare import state_fields
 from midstream.operators.task import Epoch, Work
 from midstream.operators.windows.by_count.rules import (
     ENDS,
+    CountPart,
+    CountResult,
     CountWindows,
-    Part,
-    Result,
 )
 from midstream.operators.windows.by_count.task import CountTask
 from midstream.plan.code import Code, capture
@@ -36,29 +36,27 @@ from midstream.state.keyed import GroupState
 from midstream.state.keys import KeyCodec
 from midstream.state.stores.contract import Version
 from midstream.state.stores.memory import MemoryStore
+from tests.support.counting import Naive, Row
 from tests.support.edits import Edits
-from tests.unit.operators.joins.test_task import Stores
+from tests.support.join_slot import Stores
 
 MOMENT = pa.timestamp("us", tz="UTC")
-COUNTED, THERE, SUM = Part("count", "", "bigint"), Part("count", "n", "bigint"), Part("sum", "n", "bigint")
+COUNTED, THERE, SUM = (
+    CountPart("count", "", "bigint"),
+    CountPart("count", "n", "bigint"),
+    CountPart("sum", "n", "bigint"),
+)
 PARTS = (
     COUNTED,
     THERE,
     SUM,
-    Part("total", "n", "double"),
-    *(Part(how, "n", "bigint") for how in ("min", "max", "first", "last")),
+    CountPart("total", "n", "double"),
+    *(CountPart(how, "n", "bigint") for how in ("min", "max", "first", "last")),
 )
 RESULTS = (
-    Result("count", 0), Result("count", 1), Result("sum", 2, 1), Result("mean", 3, 1),
-    Result("min", 4), Result("max", 5), Result("first", 6), Result("last", 7),
+    CountResult("count", 0), CountResult("count", 1), CountResult("sum", 2, 1), CountResult("mean", 3, 1),
+    CountResult("min", 4), CountResult("max", 5), CountResult("first", 6), CountResult("last", 7),
 )  # fmt: skip
-Row = tuple[str, Any, int | None]  # key, a number, event time
-
-
-def shown(key: str, number: int, rows: list[Row]) -> tuple[Any, ...]:
-    there = [n for _, n, _ in rows if n is not None]
-    mean, low, high = (sum(there) / len(there), min(there), max(there)) if there else (None, None, None)
-    return key, number, len(rows), len(there), sum(there) if there else None, mean, low, high, rows[0][1], rows[-1][1]
 
 
 class Runner:
@@ -116,40 +114,6 @@ class Runner:
 @cache
 def shipped(windows: CountWindows) -> Code:
     return capture(windows, what="windows", shipped=True)
-
-
-class Naive:
-    """Keeps the rows of windows; which are open is said again for every row."""
-
-    def __init__(self, window: CountWindow) -> None:
-        self.window = window
-        self.begun: dict[str, list[list[Row]]] = defaultdict(list)  # all windows of a key, whether open or not
-        self.sizes: dict[str, list[int]] = defaultdict(list)  # that they began with
-        self.over: set[tuple[str, int]] = set()
-
-    def epoch(self, rows: list[Row], watermark: int | None, ends: int | None = None) -> Counter[Any]:
-        found: Counter[Any] = Counter()
-        for row in rows:
-            windows = self.begun[row[0]]
-            numbers = [i for i in range(len(windows)) if (row[0], i) not in self.over]
-            overlap = self.window.step < self.window.size
-            if not numbers or (overlap and len(windows[-1]) >= self.window.step):
-                windows.append([])
-                self.sizes[row[0]].append(self.window.size)
-                numbers.append(len(windows) - 1)
-            for i in numbers:
-                windows[i].append(row)
-                if len(windows[i]) == self.sizes[row[0]][i] or (ends is not None and row[1] == ends):
-                    found[shown(row[0], i, windows[i])] += 1
-                    self.over.add((row[0], i))
-        for key, windows in self.begun.items():
-            for i, kept in enumerate(windows):
-                times = [at for _, _, at in kept if at is not None]
-                done = watermark is not None and times and self.window.timeout and times[0] + self.window.timeout
-                if (key, i) not in self.over and done and watermark is not None and done <= watermark:
-                    found[shown(key, i, kept)] += 1
-                    self.over.add((key, i))
-        return found
 
 
 ROWS = st.lists(
@@ -213,7 +177,7 @@ def test_windows_that_are_open_keep_their_size_when_it_is_changed(
 
 def test_without_event_time_the_clock_counts_and_the_end_of_the_input() -> None:
     rows: dict[str, Row] = {key: (key, None, None) for key in "ab"}
-    windows = CountWindows(count_window(3, timeout=0.00001), 1, (COUNTED,), (Result("count", 0),))
+    windows = CountWindows(count_window(3, timeout=0.00001), 1, (COUNTED,), (CountResult("count", 0),))
     runner = Runner(windows, timed=False)
     assert runner.epoch([rows["a"], rows["b"]], None, now=0) == []
     assert runner.epoch([rows["b"], rows["b"]], None, now=5) == [("b", 0, 3)]
@@ -230,7 +194,7 @@ def test_windows_that_would_hold_nothing_or_leave_rows_out_are_refused(size: int
 
 def test_a_plan_sees_that_other_aggregates_are_kept() -> None:
     least, greatest = (
-        shipped(CountWindows(count_window(3), 1, (Part(how, "n", "bigint"),), (Result(how, 0),)))
+        shipped(CountWindows(count_window(3), 1, (CountPart(how, "n", "bigint"),), (CountResult(how, 0),)))
         for how in ("min", "max")
     )
     assert least.digest != greatest.digest
@@ -238,8 +202,8 @@ def test_a_plan_sees_that_other_aggregates_are_kept() -> None:
 
 def test_values_that_are_not_numbers_count_as_they_do_in_spark() -> None:
     inf, nan = float("inf"), float("nan")
-    kept = (Part("sum", "n", "double"), THERE, Part("min", "n", "double"), Part("max", "n", "double"))
-    results = (Result("sum", 0, 1), Result("mean", 0, 1), Result("min", 2), Result("max", 3))
+    kept = (CountPart("sum", "n", "double"), THERE, CountPart("min", "n", "double"), CountPart("max", "n", "double"))
+    results = (CountResult("sum", 0, 1), CountResult("mean", 0, 1), CountResult("min", 2), CountResult("max", 3))
     runner = Runner(CountWindows(count_window(3), 1, kept, results), pa.float64())
     assert runner.epoch([("a", inf, None), ("a", 1.0, None)], None) == []
     assert runner.epoch([("a", None, None)], None) == [("a", 0, inf, inf, 1.0, inf)]
@@ -258,7 +222,9 @@ def test_values_that_are_not_numbers_count_as_they_do_in_spark() -> None:
 def test_a_sum_does_not_depend_on_where_epochs_end(
     values: list[float], cuts: list[int], shape: tuple[int, int]
 ) -> None:
-    windows = CountWindows(CountWindow(*shape), 1, (Part("sum", "n", "double"), THERE), (Result("sum", 0, 1),))
+    windows = CountWindows(
+        CountWindow(*shape), 1, (CountPart("sum", "n", "double"), THERE), (CountResult("sum", 0, 1),)
+    )
     rows: list[Row] = [("a", value, None) for value in values]
     at_once, in_parts = Runner(windows, pa.float64()), Runner(windows, pa.float64())
     edges = [0, *sorted(cuts), len(rows)]
@@ -280,8 +246,8 @@ def test_whatever_has_an_order_has_a_least_and_a_greatest(
     type: pa.DataType, values: list[Any], least: Any, greatest: Any
 ) -> None:
     functions = ("min", "max", "first", "last")
-    kept = tuple(Part(how, "n", "") for how in functions)
-    results = tuple(Result(how, i) for i, how in enumerate(functions))
+    kept = tuple(CountPart(how, "n", "") for how in functions)
+    results = tuple(CountResult(how, i) for i, how in enumerate(functions))
     for epochs in ([values], [values[:1], values[1:]], [[value] for value in values]):
         runner = Runner(CountWindows(count_window(3), 1, kept, results), type)
         found = [row for some in epochs for row in runner.epoch([("a", value, None) for value in some], None)]
@@ -289,15 +255,15 @@ def test_whatever_has_an_order_has_a_least_and_a_greatest(
 
 
 def test_a_sum_that_does_not_fit_is_refused() -> None:
-    runner = Runner(CountWindows(count_window(2), 1, (SUM, THERE), (Result("sum", 0, 1),)))
+    runner = Runner(CountWindows(count_window(2), 1, (SUM, THERE), (CountResult("sum", 0, 1),)))
     runner.epoch([("a", 1 << 62, None)], None)
     with pytest.raises(StateError, match="the 'sum n' of a key does not fit into 64 bits"):
         runner.epoch([("a", 1 << 62, None)], None)
 
 
 def test_decimals_are_added_exactly() -> None:
-    kept, type = (Part("sum", "n", "decimal(38,10)"), THERE), pa.decimal128(38, 10)
-    windows = CountWindows(CountWindow(3, 1), 1, kept, (Result("sum", 0, 1), Result("mean", 0, 1)))
+    kept, type = (CountPart("sum", "n", "decimal(38,10)"), THERE), pa.decimal128(38, 10)
+    windows = CountWindows(CountWindow(3, 1), 1, kept, (CountResult("sum", 0, 1), CountResult("mean", 0, 1)))
     runner, great = Runner(windows, type), Decimal("1234567890123456789012345678.0123456789")
     assert runner.epoch([("a", great, None), ("a", None, None)], None) == []
     assert runner.epoch([("a", great, None), ("a", None, None), ("a", None, None)], None) == [
@@ -311,12 +277,14 @@ def test_decimals_are_added_exactly() -> None:
 
 
 def test_a_mean_has_no_bound() -> None:
-    runner = Runner(CountWindows(count_window(2), 1, (Part("total", "n", "double"), THERE), (Result("mean", 0, 1),)))
+    runner = Runner(
+        CountWindows(count_window(2), 1, (CountPart("total", "n", "double"), THERE), (CountResult("mean", 0, 1),))
+    )
     assert runner.epoch([("a", 1 << 62, None), ("a", 1 << 62, None)], None) == [("a", 0, float(1 << 62))]
 
 
 def test_what_is_kept_says_what_it_is_of() -> None:
-    least, both = Part("min", "n", "bigint"), (Part("max", "n", "bigint"), Part("max", "m", "bigint"))
+    least, both = CountPart("min", "n", "bigint"), (CountPart("max", "n", "bigint"), CountPart("max", "m", "bigint"))
     kept = [state_fields(CountWindows(count_window(3), 1, (COUNTED, part), ())) for part in (SUM, least, *both)]
     assert len(set(kept)) == 4
 
@@ -331,7 +299,7 @@ def test_a_timeout_that_is_taken_away_leaves_no_timer() -> None:
 
 
 def test_only_punctuations_end_windows() -> None:
-    runner = Runner(CountWindows(count_window(2), 1, (COUNTED,), (Result("count", 0),)))
+    runner = Runner(CountWindows(count_window(2), 1, (COUNTED,), (CountResult("count", 0),)))
     assert runner.epoch([("a", 5, None)], None, ends=5) == [], "a column of the user's has that name"
 
 
@@ -339,7 +307,7 @@ def test_state_of_an_older_form_is_migrated_and_new_keys_have_none() -> None:
     def migrate(old: dict[str, Any]) -> dict[str, Any]:
         return {"following": old["windows"]}
 
-    windows = CountWindows(count_window(2), 1, (COUNTED,), (Result("count", 0),))
+    windows = CountWindows(count_window(2), 1, (COUNTED,), (CountResult("count", 0),))
     older = Stage(
         (StateField(name="windows", kind="value", type="bigint"),),
         bytes(pa.schema([("windows", pa.int64())]).serialize()), 0, None,
