@@ -1,6 +1,6 @@
 """Declared aggregates per key, built-in ones and one of your own.
 
-An aggregate gives out the new values of the keys that had rows in an epoch. It prints:
+An aggregate emits the new values of the keys that had rows in an epoch. It prints:
 
     epoch 0: auction 1: bids 3, turnover 60.0, best 30.0, bidders 2, median 20.0, product 6000.0
     epoch 0: auction 2: bids 1, turnover 5.0, best 5.0, bidders 1, median 5.0, product 5.0
@@ -26,7 +26,7 @@ class Product(ms.Aggregator):
     """Multiplies the values of a column."""
 
     def zero(self) -> float:
-        """Give the state of a key without values."""
+        """Return the state of a key without values."""
         return 1.0
 
     def add(self, state: float, values: list[float]) -> float:
@@ -39,7 +39,7 @@ class Product(ms.Aggregator):
 
 
 def main(spark: SparkSession) -> None:
-    """Run the flow over two epochs and print what it gave out."""
+    """Run the flow over two epochs and print what it emitted."""
     with tempfile.TemporaryDirectory() as here:
         out, flow = ms.sinks.memory(), ms.Flow("aggregates")
         bids = flow.source("bids", testing.source(spark, f"{here}/bids", BIDS, LISTS))

@@ -29,7 +29,7 @@ def divides(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def unlucky(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Fails on rows that the dry run has not met."""
+    """Fails on rows that the dry run did not have."""
     for batch in batches:
         if 13 in batch.column("auction").to_pylist():
             raise ValueError("auction 13 is unlucky")

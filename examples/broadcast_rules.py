@@ -26,7 +26,7 @@ class Alerts(ms.KeyedFunction):
     limits = ms.map("string", "long", scope="broadcast")
 
     def on_broadcast(self, rows: list[Any], ctx: ms.Context) -> None:
-        """Take new limits over: one that is null is no limit."""
+        """Take over new limits; null means no limit."""
         self.limits.update({row.shop: row.most for row in rows})
 
     def process(self, key: Any, rows: list[Any], ctx: ms.Context) -> Iterator[tuple[Any, ...]]:
@@ -38,7 +38,7 @@ class Alerts(ms.KeyedFunction):
 
 
 def main(spark: SparkSession) -> None:
-    """Let the same payments come again and again, under other limits."""
+    """Feed the same payments again and again, under other limits."""
     out, shown = ms.sinks.memory(), 0
 
     def build(flow: ms.Flow, payments: ms.Stream, limits: ms.Stream) -> None:

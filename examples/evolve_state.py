@@ -1,4 +1,4 @@
-"""Change the type of an operator's state while the job runs: old state is turned into new, key by key, when it is met.
+"""Change the type of an operator's state while the job runs: old state is converted key by key, when it is next used.
 
 It prints:
 
@@ -19,8 +19,8 @@ from midstream.spark.session import local_session
 from midstream.testing import Live
 
 
-class Total(ms.KeyedFunction):
-    """A running total."""
+class Sum(ms.KeyedFunction):
+    """The sum of all bids so far."""
 
     total = ms.value("double", default=0.0)
 
@@ -31,7 +31,7 @@ class Total(ms.KeyedFunction):
 
 
 class Mean(ms.KeyedFunction):
-    """A list of bids; what was before it counts as one."""
+    """A list of bids; the old total counts as one."""
 
     bids = ms.list("double")
 
@@ -42,11 +42,11 @@ class Mean(ms.KeyedFunction):
 
 
 def main(spark: SparkSession) -> None:
-    """Run, change the form of the state, run on."""
+    """Run, change the form of the state, continue."""
     out = ms.sinks.memory()
 
     def build(flow: ms.Flow, bids: ms.Stream) -> None:
-        bids.key_by("auction").process("totals", Total(), schema="text string").sink("out", out)
+        bids.key_by("auction").process("totals", Sum(), schema="text string").sink("out", out)
 
     with Live(spark, build, bids="auction long, price double") as live:
         print(out.rows(live.feed("bids", [(1, 10.0), (1, 30.0)]))[0].text)

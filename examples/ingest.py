@@ -29,7 +29,7 @@ RECORDS = b"""{"room": "attic", "degrees": 21.5}
 
 @contextmanager
 def ingest(directory: str) -> Iterator[str]:
-    """Run the server on a free port, and give its address."""
+    """Run the server on a free port, and yield its address."""
     command = [sys.executable, "-m", "midstream.cli", "ingest", "--to", directory, "--listen", "127.0.0.1:0"]
     with subprocess.Popen([*command, "--schema", "room string, degrees double"], stdout=subprocess.PIPE) as server:
         assert server.stdout is not None

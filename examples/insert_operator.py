@@ -38,7 +38,7 @@ class Once(ms.KeyedFunction):
 
 
 def main(spark: SparkSession) -> None:
-    """Run, insert, run on, undo."""
+    """Run, insert, continue, undo."""
     out, seen = ms.sinks.memory(), ms.sinks.memory()
     with Live(spark, lambda flow, bids: bids.sink("out", out), bids=SCHEMA) as live:
         epoch = live.feed("bids", [(1, 10.0), (1, 30.0), (2, 5.0)])

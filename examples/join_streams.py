@@ -47,7 +47,7 @@ def told(row: Row) -> str:
 
 
 def main(spark: SparkSession) -> None:
-    """Run the flow and print what it gave out."""
+    """Run the flow and print what it emitted."""
     result = testing.run(spark, build, orders=ORDERS, payments=PAYMENTS)
     for epoch, rows in sorted(result.outputs["out"].items()):
         print("\n".join(f"epoch {epoch}: {told(row)}" for row in sorted(rows)))

@@ -39,7 +39,7 @@ class WithTax(Total):
 
 
 def main(spark: SparkSession) -> None:
-    """Run, swap, run on."""
+    """Run, swap, continue."""
     out = ms.sinks.memory()
 
     def build(flow: ms.Flow, bids: ms.Stream) -> None:

@@ -49,7 +49,7 @@ def shown(result: testing.Result) -> str:
 
 
 def main(spark: SparkSession) -> None:
-    """Run the test and show what both runs gave out."""
+    """Run the test and show what both runs emitted."""
     plain, result = test_neither_crashes_nor_a_failing_task_change_the_totals(spark)
     print("without a crash:", shown(plain))
     print(f"with {result.crashes} crashes and {result.task_failures} failing task:", shown(result))

@@ -45,7 +45,7 @@ class Auction(ms.KeyedFunction):
 
 
 def main(spark: SparkSession) -> None:
-    """Run the flow to the end of its input and print what it gave out."""
+    """Run the flow to the end of its input and print what it emitted."""
 
     def build(flow: ms.Flow, bids: ms.Stream) -> None:
         keyed = bids.with_watermark("ts", "5 seconds").key_by("auction")

@@ -38,7 +38,7 @@ def words(lines: DataFrame) -> DataFrame:
 
 
 def main(spark: SparkSession) -> None:
-    """Run the flow over two epochs and print what it gave out."""
+    """Run the flow over two epochs and print what it emitted."""
     with tempfile.TemporaryDirectory() as here:
         out = ms.sinks.memory()
         flow = ms.Flow("word-totals")
