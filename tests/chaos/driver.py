@@ -18,14 +18,7 @@ from typing import Any
 import midstream as ms
 from midstream.checkpoint.storage import Storage
 from midstream.errors import MidstreamError
-from midstream.events import (
-    After,
-    Before,
-    Event,
-    Exchanging,
-    Modifying,
-    Progress,
-)
+from midstream.events import After, Before, Event, Exchanging, Modifying, Progress
 from midstream.job.savepoint.manifest import read_manifest
 from tests.chaos.flows import Flows
 from tests.chaos.model import spec_of

@@ -15,12 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import midstream as ms
-from midstream.bench import (
-    epoch,
-    machine,
-    rescale,
-    throughput,
-)
+from midstream.bench import epoch, machine, rescale, throughput
 from midstream.bench.contestants import CONTESTANTS
 from midstream.bench.oracle import ResultError, check
 from midstream.bench.rows import Rows

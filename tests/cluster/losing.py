@@ -11,12 +11,7 @@ from pyspark.sql import SparkSession
 
 import midstream as ms
 from midstream.checkpoint.layout import commit_file, home_of, log_directory
-from midstream.events import (
-    After,
-    Event,
-    Progress,
-    Step,
-)
+from midstream.events import After, Event, Progress, Step
 from midstream.testing import Cluster, source
 
 EPOCHS = 6

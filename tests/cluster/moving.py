@@ -20,12 +20,7 @@ from pyspark.sql import SparkSession
 
 import midstream as ms
 from midstream.checkpoint.layout import commit_file, home_of, log_directory
-from midstream.events import (
-    Before,
-    Event,
-    Progress,
-    Step,
-)
+from midstream.events import Before, Event, Progress, Step
 from midstream.modifications.changes import Change
 from midstream.placement.anchor import anchored, executors, keep_executors
 from midstream.testing import Cluster, cluster

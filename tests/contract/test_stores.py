@@ -15,14 +15,7 @@ from hypothesis import strategies as st
 
 from midstream.errors import StateError
 from midstream.state.background import in_background
-from midstream.state.stores.contract import (
-    FIRST,
-    LAST,
-    GroupStore,
-    InPlaceStore,
-    StoreKind,
-    Version,
-)
+from midstream.state.stores.contract import FIRST, LAST, GroupStore, InPlaceStore, StoreKind, Version
 from midstream.state.stores.layered import LayeredStore
 from midstream.state.stores.lmdb_kind import LmdbKind
 from midstream.state.stores.memory import MemoryStore

@@ -8,12 +8,7 @@ import threading
 from pyspark.sql import SparkSession
 
 import midstream as ms
-from midstream.events import (
-    Before,
-    Event,
-    Modifying,
-    Step,
-)
+from midstream.events import Before, Event, Modifying, Step
 from tests.faults.killing import Arrive
 from tests.support.modifying import AT, Modified
 

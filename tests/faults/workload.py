@@ -19,13 +19,7 @@ from pyspark.sql import SparkSession
 import midstream as ms
 from midstream import testing
 from midstream.checkpoint.storage import Storage, file_system
-from midstream.events import (
-    After,
-    Before,
-    Event,
-    Staged,
-    Step,
-)
+from midstream.events import After, Before, Event, Staged, Step
 from tests.faults.killing import Arrive
 
 SCHEMA = "k long, name string, v long, d double, ts timestamp"

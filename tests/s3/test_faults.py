@@ -13,12 +13,7 @@ from pyspark.sql import SparkSession
 from midstream.checkpoint import storage as storage_module
 from midstream.checkpoint.storage import Storage
 from midstream.errors import CheckpointError, MidstreamError, SinkError
-from midstream.events import (
-    After,
-    Before,
-    Event,
-    Step,
-)
+from midstream.events import After, Before, Event, Step
 from tests.faults import workload
 from tests.faults.killing import killed
 from tests.faults.test_kill import POINTS

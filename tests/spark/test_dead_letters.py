@@ -17,12 +17,7 @@ from pyspark.sql import SparkSession
 import midstream as ms
 from midstream import testing
 from midstream.events import Step
-from midstream.testing import (
-    Crash,
-    Live,
-    TaskFailure,
-    batches,
-)
+from midstream.testing import Crash, Live, TaskFailure, batches
 from tests.support.modifying import Modified, outcome
 from tests.support.modifying import expected as modified
 

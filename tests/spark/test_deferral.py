@@ -14,12 +14,7 @@ from pyspark.sql import SparkSession
 
 import midstream as ms
 from midstream.checkpoint import retention
-from midstream.events import (
-    Before,
-    Event,
-    Progress,
-    Step,
-)
+from midstream.events import Before, Event, Progress, Step
 from midstream.operators.task import Relocation
 from midstream.placement.assignment import Assignment, Serving
 from tests.faults import workload

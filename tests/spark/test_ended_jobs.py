@@ -12,7 +12,6 @@ from pyspark.sql import SparkSession
 import midstream as ms
 from midstream import testing
 from midstream.events import After, Event, Exchanging, Step
-from midstream.testing import Live
 
 SCHEMA = "k long, v long"
 
@@ -30,7 +29,7 @@ def test_a_job_that_has_ended_forgets_and_cancels_nothing(spark: SparkSession) -
         counted = a.key_by("k").process("counted", Count(), schema=SCHEMA)
         counted.sink("out", ms.sinks.memory())
 
-    with Live(spark, build, a=SCHEMA) as live:
+    with testing.Live(spark, build, a=SCHEMA) as live:
         live.feed("a", [(1, 1)])
         removed = live.modify(ms.remove("counted"))
         live.job.stop()

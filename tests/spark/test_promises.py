@@ -16,12 +16,7 @@ from typer.testing import CliRunner
 import midstream as ms
 from midstream import testing
 from midstream.cli import app
-from midstream.events import (
-    After,
-    Event,
-    Republish,
-    Step,
-)
+from midstream.events import After, Event, Republish, Step
 from midstream.sinks.contract import LostRowsError
 from midstream.testing import Live
 

@@ -11,12 +11,7 @@ from pyspark.sql import SparkSession
 
 import midstream as ms
 from midstream import testing
-from midstream.events import (
-    After,
-    Event,
-    Exchanging,
-    Step,
-)
+from midstream.events import After, Event, Exchanging, Step
 from midstream.testing import Live
 from tests.spark.test_promises import SCHEMA, flow, lists
 

@@ -11,18 +11,7 @@ from pyspark.sql import SparkSession
 
 import midstream as ms
 from midstream import testing
-from tests.support.windowing import (
-    ENDS,
-    SCHEMA,
-    START,
-    Naive,
-    NaiveSessions,
-    cut,
-    expected,
-    rows_of,
-    some_events,
-    utc,
-)
+from tests.support.windowing import ENDS, SCHEMA, START, Naive, NaiveSessions, cut, expected, rows_of, some_events, utc
 
 
 def counts(stream: ms.Stream, id: str) -> Any:

@@ -18,14 +18,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 import midstream as ms
-from midstream.events import (
-    After,
-    Before,
-    Event,
-    Exchanging,
-    Modifying,
-    Step,
-)
+from midstream.events import After, Before, Event, Exchanging, Modifying, Step
 from midstream.testing import source
 from tests.faults.killing import Arrive
 

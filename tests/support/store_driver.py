@@ -14,11 +14,7 @@ from hypothesis import strategies as st
 
 from midstream.checkpoint.housekeeping import Housekeeping
 from midstream.checkpoint.journal import Journal
-from midstream.checkpoint.layout import (
-    commit_file,
-    home_of,
-    log_directory,
-)
+from midstream.checkpoint.layout import commit_file, home_of, log_directory
 from midstream.checkpoint.records import Commit, LogRef, OperatorState, Report, SnapshotRef
 from midstream.checkpoint.storage import Storage
 from midstream.epoch.commit import epoch_of
@@ -30,12 +26,7 @@ from midstream.state.changelog import LogWriter
 from midstream.state.history import Head, logs_of
 from midstream.state.keys import KeyCodec
 from midstream.state.snapshots import Snapshots
-from midstream.state.stores.contract import (
-    FIRST,
-    LAST,
-    GroupStore,
-    Version,
-)
+from midstream.state.stores.contract import FIRST, LAST, GroupStore, Version
 from midstream.state.stores.kinds import DEFAULT, store_kind
 from midstream.state.throttle import Throttle
 from tests.support.edits import Edits

@@ -17,13 +17,7 @@ from midstream.checkpoint.storage import Storage
 from midstream.epoch.commit import epoch_of
 from midstream.operators.aggregates.declare import AggregateSpec, compile_aggregates
 from midstream.operators.aggregates.task import AggregateTask
-from midstream.operators.task import (
-    GROUP,
-    MARKER,
-    SLOT,
-    Epoch,
-    Relocation,
-)
+from midstream.operators.task import GROUP, MARKER, SLOT, Epoch, Relocation
 from midstream.plan.routing import Routing
 from midstream.state.backlog import left_over
 from midstream.state.cache import Cache

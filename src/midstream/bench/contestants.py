@@ -18,12 +18,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 import midstream as ms
 from midstream.bench.rows import SUMS, Rows, sums
-from midstream.bench.running import (
-    Durations,
-    run_batches,
-    run_flow,
-    run_query,
-)
+from midstream.bench.running import Durations, run_batches, run_flow, run_query
 from midstream.errors import MidstreamError
 
 if TYPE_CHECKING:

@@ -15,21 +15,11 @@ from rich.table import Table
 
 import midstream as ms
 from midstream.bench import machine
-from midstream.bench.contestants import (
-    Trial,
-    aggregate,
-    declared,
-    saved_sums,
-)
+from midstream.bench.contestants import Trial, aggregate, declared, saved_sums
 from midstream.bench.oracle import ResultError, check
 from midstream.bench.record import at_least_one, rendered, save
 from midstream.bench.rows import Rows, sums
-from midstream.bench.running import (
-    TIMED_REGION,
-    run_batches,
-    run_flow,
-    steady,
-)
+from midstream.bench.running import TIMED_REGION, run_batches, run_flow, steady
 from midstream.bench.workbench import Workbench, workbench
 from midstream.spark.session import FILE_MANAGER, PLAIN_FILES
 

@@ -37,12 +37,7 @@ from midstream.operators.keyed_run import KeyedRun
 from midstream.operators.resolve import resolve
 from midstream.operators.resolved import Resolved
 from midstream.operators.shuffle import Sent, placement
-from midstream.operators.task import (
-    GROUP,
-    SLOT,
-    Epoch,
-    Work,
-)
+from midstream.operators.task import GROUP, SLOT, Epoch, Work
 from midstream.plan import plan as p
 from midstream.plan.routing import DEFAULT_GROUPS, Routing
 from midstream.state.cache import Cache

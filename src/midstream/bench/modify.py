@@ -18,14 +18,7 @@ from rich.table import Table
 import midstream as ms
 from midstream.bench import machine
 from midstream.bench.contestants import declared, saved_sums
-from midstream.bench.latency import (
-    EpochTimes,
-    epochs_of,
-    latencies,
-    milliseconds,
-    quantiles,
-    stay,
-)
+from midstream.bench.latency import EpochTimes, epochs_of, latencies, milliseconds, quantiles, stay
 from midstream.bench.oracle import check_whole
 from midstream.bench.record import at_least_one, rendered, save
 from midstream.bench.workbench import Workbench, quiet, workbench

@@ -10,12 +10,7 @@ from typing import Any
 from rich.table import Table
 
 from midstream.bench import chart
-from midstream.bench.latency import (
-    EpochTimes,
-    latencies,
-    milliseconds,
-    quantiles,
-)
+from midstream.bench.latency import EpochTimes, latencies, milliseconds, quantiles
 from midstream.bench.usage import Usage
 
 _BEFORE = 1.0  # seconds before the move: rows generated in them may wait for it

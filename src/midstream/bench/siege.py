@@ -20,13 +20,7 @@ import numpy as np
 from rich.table import Table
 
 from midstream.bench import machine
-from midstream.bench.ingest import (
-    Echo,
-    ServerProcess,
-    answered,
-    check,
-    lines,
-)
+from midstream.bench.ingest import Echo, ServerProcess, answered, check, lines
 from midstream.bench.oracle import ResultError
 from midstream.bench.record import at_least_one, rendered, save
 

@@ -8,12 +8,7 @@ from collections.abc import Iterable, Iterator
 from midstream.checkpoint import layout
 from midstream.checkpoint.journal import Journal
 from midstream.checkpoint.records import Commit, OperatorState, Report
-from midstream.checkpoint.retention import (
-    changed_since_snapshot,
-    gaps,
-    needed,
-    snapshots_due,
-)
+from midstream.checkpoint.retention import changed_since_snapshot, gaps, needed, snapshots_due
 from midstream.errors import CheckpointError
 
 

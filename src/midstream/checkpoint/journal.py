@@ -13,22 +13,8 @@ import msgspec
 
 from midstream.checkpoint import layout
 from midstream.checkpoint.offsets import Feed, offsets_of
-from midstream.checkpoint.records import (
-    FORMAT,
-    Commit,
-    Identity,
-    Intent,
-    Phase,
-    Record,
-)
-from midstream.checkpoint.seals import (
-    BrokenSealError,
-    format_of,
-    opened,
-    seal,
-    unseal,
-    with_seal,
-)
+from midstream.checkpoint.records import FORMAT, Commit, Identity, Intent, Phase, Record
+from midstream.checkpoint.seals import BrokenSealError, format_of, opened, seal, unseal, with_seal
 from midstream.checkpoint.storage import Storage
 from midstream.errors import CheckpointError
 from midstream.plan import text as planfile

@@ -8,14 +8,7 @@ from dataclasses import replace
 
 import msgspec
 
-from midstream.checkpoint.records import (
-    NEVER,
-    Commit,
-    LogRef,
-    OperatorState,
-    Report,
-    SnapshotRef,
-)
+from midstream.checkpoint.records import NEVER, Commit, LogRef, OperatorState, Report, SnapshotRef
 from midstream.epoch.attempt import Outcome
 from midstream.epoch.beginning import Beginning
 from midstream.epoch.publication import delivered, targets_of

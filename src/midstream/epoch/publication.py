@@ -10,13 +10,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from midstream.checkpoint import layout
-from midstream.checkpoint.delivery import (
-    Agrees,
-    Ahead,
-    Behind,
-    Verdict,
-    judged,
-)
+from midstream.checkpoint.delivery import Agrees, Ahead, Behind, Verdict, judged
 from midstream.checkpoint.journal import Journal
 from midstream.checkpoint.records import Commit, Delivered, Staged
 from midstream.errors import SinkError

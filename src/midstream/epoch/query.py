@@ -17,15 +17,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from midstream.checkpoint import layout
-from midstream.checkpoint.offsets import (
-    Feed,
-    by_source,
-    committed,
-    first_line,
-    fitted,
-    shortened,
-    tags,
-)
+from midstream.checkpoint.offsets import Feed, by_source, committed, first_line, fitted, shortened, tags
 from midstream.epoch.batch import Batch
 from midstream.epoch.context import JobContext
 from midstream.epoch.gate import Gate

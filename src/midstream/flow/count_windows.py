@@ -16,14 +16,7 @@ from midstream.flow.builders import named
 from midstream.operators.aggregates.declare import FLOATS, INTEGERS, widest
 from midstream.operators.resolve import worked_out
 from midstream.operators.schemas import check_punctuation
-from midstream.operators.windows.by_count.rules import (
-    ALL,
-    ENDS,
-    CountPart,
-    CountResult,
-    CountWindows,
-    Marked,
-)
+from midstream.operators.windows.by_count.rules import ALL, ENDS, CountPart, CountResult, CountWindows, Marked
 from midstream.plan.column_names import clash, refuse_taken
 from midstream.plan.plan import AggregateSpec, AnyOperator, Plan
 from midstream.plan.sql import quote

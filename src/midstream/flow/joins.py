@@ -19,16 +19,7 @@ from midstream.durations import Duration, micros, signed_micros
 from midstream.errors import PlanError
 from midstream.flow import builders
 from midstream.operators.joins.common_form import OWN, SideForm
-from midstream.operators.joins.rules import (
-    ALONE,
-    HALVES,
-    KINDS,
-    LEFT,
-    RIGHT,
-    BoundedJoin,
-    Join,
-    UnboundedJoin,
-)
+from midstream.operators.joins.rules import ALONE, HALVES, KINDS, LEFT, RIGHT, BoundedJoin, Join, UnboundedJoin
 from midstream.operators.resolve import worked_out
 from midstream.operators.schemas import arrow_schema
 from midstream.plan.column_names import clash, repeated

@@ -21,12 +21,7 @@ from midstream.operators.windows.top import Leading, Top
 from midstream.plan.column_names import clash, refuse_taken
 from midstream.plan.plan import AnyOperator, Plan, Spread
 from midstream.plan.sql import quote
-from midstream.plan.windows import (
-    BOUNDS,
-    AnyWindow,
-    CountWindow,
-    TimeWindow,
-)
+from midstream.plan.windows import BOUNDS, AnyWindow, CountWindow, TimeWindow
 from midstream.spark.types import ddl
 
 if TYPE_CHECKING:

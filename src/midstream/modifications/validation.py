@@ -10,12 +10,7 @@ from midstream.errors import PlanError
 from midstream.operators.resolve import resolve
 from midstream.operators.resolved import ResolutionError, Resolved, check_layout
 from midstream.plan import plan as p
-from midstream.plan.compatibility import (
-    check_partitioning,
-    check_state_fits,
-    difference,
-    inheriting,
-)
+from midstream.plan.compatibility import check_partitioning, check_state_fits, difference, inheriting
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

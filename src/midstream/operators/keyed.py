@@ -11,12 +11,7 @@ from pyspark.sql.types import ArrayType, MapType, StructField, StructType
 
 from midstream.errors import PlanError, first_line
 from midstream.operators.aggregates.declare import CLOSES, START, WHOLE
-from midstream.operators.kind import (
-    Frames,
-    Kind,
-    Node,
-    Resolving,
-)
+from midstream.operators.kind import Frames, Kind, Node, Resolving
 from midstream.operators.resolved import Resolved
 from midstream.operators.schemas import unknown_column
 from midstream.operators.shuffle import Dispatch, slots_frame

@@ -14,12 +14,7 @@ from midstream.operators.keyed_run import KeyedRun
 from midstream.operators.kind import Frames
 from midstream.operators.resolved import Keyed, hashed
 from midstream.operators.schemas import serialised
-from midstream.operators.task import (
-    GROUP,
-    MARKER,
-    SLOT,
-    SlotTask,
-)
+from midstream.operators.task import GROUP, MARKER, SLOT, SlotTask
 from midstream.operators.watermarks import varying
 from midstream.plan import plan as p
 from midstream.plan.sql import quote

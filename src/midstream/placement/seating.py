@@ -10,13 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from midstream.placement.anchor import (
-    Anchor,
-    anchored,
-    executors,
-    keep_executors,
-    warmed,
-)
+from midstream.placement.anchor import Anchor, anchored, executors, keep_executors, warmed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -22,15 +22,7 @@ import cloudpickle
 from cloudpickle import cloudpickle as internals
 
 from midstream.plan import code_text
-from midstream.plan.code_owners import (
-    CARRIERS,
-    is_by_name,
-    is_of_driver,
-    is_udf,
-    is_users,
-    reduction,
-    udf_of,
-)
+from midstream.plan.code_owners import CARRIERS, is_by_name, is_of_driver, is_udf, is_users, reduction, udf_of
 from midstream.stored_names import named, stored_name
 
 Used = Mapping[int, set[str]]  # id of a module -> the attributes of it that code uses

@@ -10,15 +10,7 @@ from typing import Any
 import msgspec
 
 from midstream.errors import PlanError
-from midstream.plan.plan import (
-    GROUP,
-    AnyOperator,
-    KeyedOperator,
-    Plan,
-    Sink,
-    StateField,
-    field_signature,
-)
+from midstream.plan.plan import GROUP, AnyOperator, KeyedOperator, Plan, Sink, StateField, field_signature
 
 
 class Difference(msgspec.Struct, frozen=True):

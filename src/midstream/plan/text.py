@@ -12,12 +12,7 @@ from typing import Any
 import msgspec
 
 from midstream.errors import PlanError
-from midstream.plan.plan import (
-    Plan,
-    StateField,
-    Tuning,
-    node_of,
-)
+from midstream.plan.plan import Plan, StateField, Tuning, node_of
 
 
 def encode(plan: Plan) -> bytes:

@@ -13,13 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from midstream.checkpoint.records import Delivered, Staged
 from midstream.errors import SinkError
 from midstream.sinks import directories, spooled
-from midstream.sinks.contract import (
-    Staging,
-    call,
-    hide_secrets,
-    refuse_other_history,
-    reveal_secrets,
-)
+from midstream.sinks.contract import Staging, call, hide_secrets, refuse_other_history, reveal_secrets
 from midstream.sinks.spooled import SpooledSink
 
 if TYPE_CHECKING:

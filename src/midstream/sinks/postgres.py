@@ -12,12 +12,7 @@ from pyspark.sql import types as T
 from midstream.checkpoint.records import Delivered, Staged
 from midstream.errors import SinkError
 from midstream.sinks import spooled
-from midstream.sinks.contract import (
-    Secret,
-    Staging,
-    call,
-    refuse_other_history,
-)
+from midstream.sinks.contract import Secret, Staging, call, refuse_other_history
 from midstream.sinks.postgres_types import TYPE, postgres_type, staged_column
 from midstream.sinks.spooled import SpooledSink
 

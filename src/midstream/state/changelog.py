@@ -18,12 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.ipc
 
-from midstream.checkpoint.checksum import (
-    Hasher,
-    checked_content,
-    digest,
-    named_by_content,
-)
+from midstream.checkpoint.checksum import Hasher, checked_content, digest, named_by_content
 from midstream.checkpoint.records import Report
 from midstream.checkpoint.storage import Storage
 from midstream.errors import StateError

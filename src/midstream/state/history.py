@@ -11,13 +11,7 @@ from typing import NamedTuple
 
 from midstream.checkpoint.journal import Journal
 from midstream.checkpoint.layout import commit_file, home_of
-from midstream.checkpoint.records import (
-    NEVER,
-    Commit,
-    Deferred,
-    OperatorState,
-    SnapshotRef,
-)
+from midstream.checkpoint.records import NEVER, Commit, Deferred, OperatorState, SnapshotRef
 from midstream.checkpoint.storage import Storage
 from midstream.state.stores.contract import Version
 from midstream.state.stores.kinds import DEFAULT

@@ -15,12 +15,7 @@ import pyarrow as pa
 
 from midstream.errors import StateError
 from midstream.plan.plan import BROADCAST, GROUP, StateField
-from midstream.state.entries import (
-    NEVER,
-    SHARED,
-    Form,
-    Stage,
-)
+from midstream.state.entries import NEVER, SHARED, Form, Stage
 from midstream.state.keyed import GroupState
 from midstream.state.stores.contract import Reader
 from midstream.state.stores.memory import MemoryStore

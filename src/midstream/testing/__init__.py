@@ -17,17 +17,7 @@ Every list is one epoch. Real Spark, real files, real recovery: only the input a
 `Live` feeds a running job by hand; `cluster` starts a real Spark cluster on this machine.
 """
 
-from midstream.testing.kit import (
-    Batches,
-    Crash,
-    CrashedError,
-    ManualClock,
-    Result,
-    TaskFailure,
-    batches,
-    run,
-    source,
-)
+from midstream.testing.kit import Batches, Crash, CrashedError, ManualClock, Result, TaskFailure, batches, run, source
 from midstream.testing.live import Live
 from midstream.testing.spark_cluster import Cluster, cluster
 

@@ -15,14 +15,7 @@ import pyarrow.parquet as pq
 
 from midstream.durations import Duration, micros
 from midstream.errors import MidstreamError
-from midstream.events import (
-    After,
-    Before,
-    Event,
-    Progress,
-    Rerun,
-    Step,
-)
+from midstream.events import After, Before, Event, Progress, Rerun, Step
 from midstream.flow.flow import Flow
 from midstream.flow.streams import Stream
 from midstream.flow.triggers import available_now

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from midstream.checkpoint.delivery import (
-    Agrees,
-    Ahead,
-    Behind,
-    judged,
-)
+from midstream.checkpoint.delivery import Agrees, Ahead, Behind, judged
 from midstream.checkpoint.records import Delivered
 
 BEFORE, NOW = Delivered(9, "b"), Delivered(10, "n")

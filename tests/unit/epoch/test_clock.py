@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-from midstream.epoch.clock import (
-    JUMP,
-    SECOND,
-    SLEW,
-    TRUST,
-    EpochClock,
-)
+from midstream.epoch.clock import JUMP, SECOND, SLEW, TRUST, EpochClock
 
 YEARS = 10 * 365 * 86_400 * SECOND
 START = 1_800_000_000 * SECOND

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from midstream.epoch.decision import (
-    Refuse,
-    Republish,
-    Run,
-    decide,
-)
+from midstream.epoch.decision import Refuse, Republish, Run, decide
 
 A, B = ("1", "-"), ("2", "-")
 

@@ -12,17 +12,7 @@ import pytest
 
 from midstream.ingest import committer as committing
 from midstream.ingest import records
-from midstream.ingest.committer import (
-    Block,
-    Committer,
-    Full,
-    Gap,
-    Malformed,
-    Outcome,
-    Stored,
-    append_letters,
-    letter,
-)
+from midstream.ingest.committer import Block, Committer, Full, Gap, Malformed, Outcome, Stored, append_letters, letter
 from midstream.ingest.records import RefusedRecord
 from midstream.sources.spools import segments
 from midstream.sources.spools.writer import SpoolWriter

@@ -8,12 +8,7 @@ import pytest
 
 from midstream.checkpoint.records import Cut, Phase, Record
 from midstream.modifications import phases as m
-from midstream.modifications.phases import (
-    MOVES,
-    IllegalMoveError,
-    advance,
-    recovered,
-)
+from midstream.modifications.phases import MOVES, IllegalMoveError, advance, recovered
 
 EVENTS: tuple[m.Event, ...] = (
     m.Fits(1, 2), m.Tried(), m.Kept(), m.Begun(), m.Committed(Cut(5, {})), m.Moves(), m.Done(), m.Refused("no"),

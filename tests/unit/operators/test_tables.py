@@ -17,12 +17,7 @@ import pytest
 from midstream.operators.aggregates import declare as ms
 from midstream.operators.aggregates.declare import compile_aggregates
 from midstream.operators.aggregates.merge import Merger
-from midstream.operators.tables import (
-    Portable,
-    PortableAggregate,
-    PortableFunction,
-    PortableWindows,
-)
+from midstream.operators.tables import Portable, PortableAggregate, PortableFunction, PortableWindows
 from midstream.plan.plan import StateField
 from midstream.state import entries as forms
 from midstream.state.entries import Form

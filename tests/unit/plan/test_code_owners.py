@@ -21,16 +21,7 @@ from pyspark.sql.types import LongType
 
 import midstream.plan.plan
 from midstream.operators.functions.deduplicate import Deduplicate
-from midstream.plan.code_owners import (
-    is_by_name,
-    is_installed,
-    is_of_driver,
-    is_udf,
-    is_users,
-    qualified,
-    reduction,
-    udf_of,
-)
+from midstream.plan import code_owners
 
 Written = Callable[..., ModuleType]
 
@@ -41,25 +32,25 @@ Written = Callable[..., ModuleType]
     ids=lambda module: module.__name__,
 )
 def test_a_module_of_python_installed_or_ours_is_not_the_users(module: ModuleType):
-    assert not is_users(module)
+    assert not code_owners.is_users(module)
 
 
 def test_what_is_written_beside_a_script_and_the_script_itself_are_the_users(written: Written):
-    assert is_users(written(users_own="x = 1"))
-    assert is_users(sys.modules[__name__])
-    assert is_users(types.ModuleType("__main__"))
+    assert code_owners.is_users(written(users_own="x = 1"))
+    assert code_owners.is_users(sys.modules[__name__])
+    assert code_owners.is_users(types.ModuleType("__main__"))
 
 
 def test_a_module_that_was_made_belongs_to_who_has_its_package(written: Written):
     written(users_own="x = 1")
-    assert is_users(types.ModuleType("users_own.made"))
-    assert not is_users(types.ModuleType("numpy.made"))
-    assert not is_users(types.ModuleType("midstream.made"))
+    assert code_owners.is_users(types.ModuleType("users_own.made"))
+    assert not code_owners.is_users(types.ModuleType("numpy.made"))
+    assert not code_owners.is_users(types.ModuleType("midstream.made"))
 
 
 def test_a_module_that_loads_itself_when_it_is_asked_is_not_asked(written: Written):
     text = "def __getattr__(name):\n    raise AssertionError(f'asked for {name}')\n"
-    assert is_users(written(users_own=text))
+    assert code_owners.is_users(written(users_own=text))
 
 
 @pytest.mark.parametrize(
@@ -78,7 +69,7 @@ def test_a_module_that_loads_itself_when_it_is_asked_is_not_asked(written: Writt
     ],
 )
 def test_a_file_of_python_or_of_a_package_is_installed(file: str, installed: bool):
-    assert is_installed(file) == installed
+    assert code_owners.is_installed(file) == installed
 
 
 # --- functions and classes ------------------------------------------------------------------------------------------
@@ -86,8 +77,10 @@ def test_a_file_of_python_or_of_a_package_is_installed(file: str, installed: boo
 
 def test_what_is_installed_and_found_under_its_name_is_known_by_it(written: Written):
     own = written(users_own="def function():\n    pass\nclass Own:\n    pass\n")
-    assert all(map(is_by_name, [json.dumps, json.JSONDecoder, json.JSONDecoder.decode, Deduplicate, numpy.ndarray]))
-    assert not any(map(is_by_name, [own.function, own.Own, lambda: 0, Own]))
+    assert all(
+        map(code_owners.is_by_name, [json.dumps, json.JSONDecoder, json.JSONDecoder.decode, Deduplicate, numpy.ndarray])
+    )
+    assert not any(map(code_owners.is_by_name, [own.function, own.Own, lambda: 0, Own]))
 
 
 def test_what_is_installed_but_not_to_be_found_is_not_known_by_its_name(monkeypatch: pytest.MonkeyPatch):
@@ -97,15 +90,15 @@ def test_what_is_installed_but_not_to_be_found_is_not_known_by_its_name(monkeypa
     for module, name in ((None, "made"), ("json", "made"), ("no.such.module", "made"), ("json", "dumps")):
         monkeypatch.setattr(made, "__module__", module)
         made.__qualname__ = name
-        assert not is_by_name(made), (module, name)
+        assert not code_owners.is_by_name(made), (module, name)
     monkeypatch.setattr(json, "dumps", made)
-    assert is_by_name(made)
+    assert code_owners.is_by_name(made)
 
 
 def test_what_is_ours_is_named_without_its_file():
-    assert qualified(json.JSONDecoder.decode) == "json.decoder.JSONDecoder.decode"
-    assert qualified(Deduplicate) == "midstream.Deduplicate"
-    assert qualified(is_users) == "midstream.is_users"
+    assert code_owners.qualified(json.JSONDecoder.decode) == "json.decoder.JSONDecoder.decode"
+    assert code_owners.qualified(Deduplicate) == "midstream.Deduplicate"
+    assert code_owners.qualified(code_owners.is_users) == "midstream.is_users"
 
 
 # --- what holds something of Spark ----------------------------------------------------------------------------------
@@ -144,26 +137,26 @@ class _OfTheUser(_OfPyspark):
     ],
 )
 def test_what_stands_for_an_object_of_java_is_of_the_driver(value: Any, of_driver: bool):
-    assert is_of_driver(value) == of_driver
+    assert code_owners.is_of_driver(value) == of_driver
 
 
 def test_a_function_that_udf_gave_has_an_object_behind_it():
     made = F.udf(lambda x: x + 1, LongType())
-    behind = udf_of(made)  # type: ignore[arg-type]
-    assert is_udf(behind)
+    behind = code_owners.udf_of(made)  # type: ignore[arg-type]
+    assert code_owners.is_udf(behind)
     assert behind.func(1) == 2
-    assert not is_of_driver(behind)
-    assert udf_of(lambda x: behind) is None
-    assert udf_of(is_users) is None  # type: ignore[arg-type]
-    assert not any(map(is_udf, (made, LongType(), None, behind.func)))
+    assert not code_owners.is_of_driver(behind)
+    assert code_owners.udf_of(lambda x: behind) is None
+    assert code_owners.udf_of(code_owners.is_users) is None  # type: ignore[arg-type]
+    assert not any(map(code_owners.is_udf, (made, LongType(), None, behind.func)))
 
 
 def test_a_udf_is_kept_without_what_java_has_of_it():
     made = F.udf(lambda x: x + 1, LongType())
-    behind = udf_of(made)  # type: ignore[arg-type]
-    fresh = reduction(behind)
+    behind = code_owners.udf_of(made)  # type: ignore[arg-type]
+    fresh = code_owners.reduction(behind)
     behind._judf_placeholder = _OfJava()
-    assert reduction(behind) == fresh
+    assert code_owners.reduction(behind) == fresh
     _, (kind,), state = fresh
     assert kind is type(behind)
     assert state["_judf_placeholder"] is None
@@ -179,7 +172,7 @@ class Own:
     "value", [Own(), 3 + 4j, Path("a"), {1, 2}, functools.partial(print, 1)], ids=lambda value: type(value).__name__
 )
 def test_what_pickle_makes_of_an_object_makes_it_again(value: Any):
-    made_by, made_of, *rest = reduction(value)
+    made_by, made_of, *rest = code_owners.reduction(value)
     again = made_by(*made_of)
     if rest and rest[0] is not None:
         again.__setstate__(rest[0]) if hasattr(again, "__setstate__") else vars(again).update(rest[0])

@@ -9,27 +9,17 @@ import pytest
 
 from midstream.errors import PlanError
 from midstream.operators.aggregates import declare as ms
+from midstream.plan import compatibility
 from midstream.plan.code import Code
-from midstream.plan.compatibility import (
-    asked,
-    check_groups,
-    check_partitioning,
-    check_state_fits,
-    difference,
-    has_same_slots,
-    inheriting,
-    with_sinks_of,
-    with_slots_of,
-)
 from midstream.plan.plan import AggregateSpec, AnyOperator, Migration, Plan, StateField
 from midstream.plan.text import decode, encode
 from tests.support.plans import BIG, BOTH, COUNTS, OUT, PLAN, SOURCE, SUMS, TIMED, code, plan, with_changed
 
-# --- difference -----------------------------------------------------------------------------------------------------
+# --- difference ---------------------------------------------------------------------------------------
 
 
 def test_a_plan_does_not_differ_from_itself_read_back():
-    found = difference(PLAN, decode(encode(PLAN)))
+    found = compatibility.difference(PLAN, decode(encode(PLAN)))
     assert not found
     assert str(found) == "no difference"
 
@@ -45,7 +35,7 @@ def test_a_plan_does_not_differ_from_itself_read_back():
     ids=["slots", "slots of an aggregate", "pickled bytes", "code of a sink"],
 )
 def test_what_does_not_change_the_meaning_is_no_difference(operator: AnyOperator, changes: dict[str, Any]):
-    assert not difference(PLAN, with_changed(operator, **changes))
+    assert not compatibility.difference(PLAN, with_changed(operator, **changes))
 
 
 @pytest.mark.parametrize(
@@ -65,7 +55,7 @@ def test_what_does_not_change_the_meaning_is_no_difference(operator: AnyOperator
     ],
 )
 def test_what_changes_the_meaning_is_a_difference(operator: AnyOperator, changes: dict[str, Any]):
-    found = difference(PLAN, with_changed(operator, **changes))
+    found = compatibility.difference(PLAN, with_changed(operator, **changes))
     assert (found.added, found.removed, found.changed) == ((), (), (operator.id,))
 
 
@@ -73,12 +63,12 @@ def test_a_difference_says_what_was_added_removed_and_changed():
     new = plan(
         SOURCE, msgspec.structs.replace(BIG, per_epoch=True), msgspec.structs.replace(OUT, id="new", inputs=("big",))
     )
-    found = difference(plan(SOURCE, BIG, TIMED, OUT), new)
+    found = compatibility.difference(plan(SOURCE, BIG, TIMED, OUT), new)
     assert found
     assert str(found) == "added 'new'; removed 'timed', 'out'; changed 'big'"
 
 
-# --- check_state_fits -----------------------------------------------------------------------------------------------
+# --- check_state_fits ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -94,7 +84,7 @@ def test_a_difference_says_what_was_added_removed_and_changed():
     ids=["code", "default", "ttl of a map", "no ttl of a map", "another id", "removed"],
 )
 def test_state_that_is_stored_alike_fits(new: Plan):
-    check_state_fits(PLAN, new)
+    compatibility.check_state_fits(PLAN, new)
 
 
 TOTAL, SEEN = SUMS.state
@@ -128,7 +118,7 @@ TOTAL, SEEN = SUMS.state
 )
 def test_state_that_would_be_read_as_something_else_is_refused(new: Plan, complaint: str):
     with pytest.raises(PlanError, match=complaint):
-        check_state_fits(PLAN, new)
+        compatibility.check_state_fits(PLAN, new)
 
 
 # --- where state lies -----------------------------------------------------------------------------------------------
@@ -146,12 +136,12 @@ def test_state_that_would_be_read_as_something_else_is_refused(new: Plan, compla
 def test_state_stays_in_its_groups(before: str, after: str, complaint: str | None):
     old, new = with_changed(SUMS, partition_by=before), with_changed(SUMS, partition_by=after)
     if complaint is None:
-        check_partitioning(old, new)
+        compatibility.check_partitioning(old, new)
     else:
         with pytest.raises(PlanError, match=complaint):
-            check_partitioning(old, new)
-    check_partitioning(old, plan(SOURCE, OUT))
-    check_partitioning(plan(SOURCE, OUT), new)
+            compatibility.check_partitioning(old, new)
+    compatibility.check_partitioning(old, plan(SOURCE, OUT))
+    compatibility.check_partitioning(plan(SOURCE, OUT), new)
 
 
 SHARED = StateField(name="count", kind="value", type="long", scope="group")
@@ -175,10 +165,10 @@ def test_state_that_the_keys_of_a_group_share_is_not_split(
 ):
     old, new = with_changed(SUMS, shared=before), with_changed(SUMS, **{"shared": before} | after)
     if complaint is None:
-        check_groups(old, new, *groups)
+        compatibility.check_groups(old, new, *groups)
     else:
         with pytest.raises(PlanError, match=complaint):
-            check_groups(old, new, *groups)
+            compatibility.check_groups(old, new, *groups)
 
 
 # --- what a script leaves as it is ----------------------------------------------------------------------------------
@@ -200,25 +190,27 @@ def test_a_script_that_asks_for_as_many_slots_as_before_keeps_those_of_today(
 ):
     plain = {"slots": 0, "asked": None, "owners": ()}
     old = with_changed(SUMS, **plain | running)
-    found = with_slots_of(old, with_changed(SUMS, **plain | {"slots": script}))
+    found = compatibility.with_slots_of(old, with_changed(SUMS, **plain | {"slots": script}))
     assert found == with_changed(SUMS, **plain | kept)
-    assert asked(old["sums"]) == running.get("asked", running["slots"])  # type: ignore[arg-type]
+    assert compatibility.asked(old["sums"]) == running.get("asked", running["slots"])  # type: ignore[arg-type]
 
 
 def test_plans_have_the_same_slots_if_all_their_operators_do():
-    assert has_same_slots(PLAN, with_changed(SUMS, schema="x int"))
-    assert has_same_slots(PLAN, with_changed(SUMS, asked=9, owners=(1,)))
-    assert not has_same_slots(PLAN, with_changed(SUMS, slots=5))
-    assert not has_same_slots(PLAN, plan(SOURCE, COUNTS))
+    assert compatibility.has_same_slots(PLAN, with_changed(SUMS, schema="x int"))
+    assert compatibility.has_same_slots(PLAN, with_changed(SUMS, asked=9, owners=(1,)))
+    assert not compatibility.has_same_slots(PLAN, with_changed(SUMS, slots=5))
+    assert not compatibility.has_same_slots(PLAN, plan(SOURCE, COUNTS))
 
 
 def test_a_sink_of_the_script_takes_the_place_of_the_same_one_which_has_lost_its_passwords():
     script = with_changed(OUT, code=code("with a password"))
-    assert with_sinks_of(PLAN, script)["out"] is script["out"]
+    assert compatibility.with_sinks_of(PLAN, script)["out"] is script["out"]
     elsewhere = with_changed(OUT, code=code("with a password"), describe="files in /elsewhere")
-    assert with_sinks_of(PLAN, elsewhere) == PLAN
-    assert with_sinks_of(PLAN, with_changed(OUT, id="other")) == PLAN
-    assert with_sinks_of(PLAN, with_changed(SUMS, code=code("other"))) == PLAN, "functions stay those of the plan"
+    assert compatibility.with_sinks_of(PLAN, elsewhere) == PLAN
+    assert compatibility.with_sinks_of(PLAN, with_changed(OUT, id="other")) == PLAN
+    assert compatibility.with_sinks_of(PLAN, with_changed(SUMS, code=code("other"))) == PLAN, (
+        "functions stay those of the plan"
+    )
 
 
 MIGRATED = {"base": 3, "migration": Migration(code=code("migrate"), state=(SEEN,), base=0)}
@@ -226,8 +218,8 @@ MIGRATED = {"base": 3, "migration": Migration(code=code("migrate"), state=(SEEN,
 
 def test_an_operator_that_declares_the_state_it_has_reads_it_where_it_lies():
     old, script = with_changed(SUMS, **MIGRATED), with_changed(SUMS, code=code("other"))
-    assert inheriting(old, script) == with_changed(SUMS, code=code("other"), **MIGRATED)
-    assert inheriting(PLAN, script) == script
+    assert compatibility.inheriting(old, script) == with_changed(SUMS, code=code("other"), **MIGRATED)
+    assert compatibility.inheriting(PLAN, script) == script
 
 
 def test_an_operator_that_declares_other_state_or_migrates_it_again_inherits_nothing():
@@ -235,21 +227,21 @@ def test_an_operator_that_declares_other_state_or_migrates_it_again_inherits_not
     own = Migration(code=code("own"), state=(TOTAL, SEEN), base=3)
     for changes in ({"state": (TOTAL,)}, {"base": 6, "migration": own}, {"id": "renamed"}):
         script = with_changed(SUMS, **changes)
-        assert inheriting(old, script) == script
+        assert compatibility.inheriting(old, script) == script
 
 
 def test_a_form_that_one_of_both_was_migrated_from_fits():
     before = with_changed(SUMS, state=(SEEN,))
     after = with_changed(SUMS, **MIGRATED)
-    check_state_fits(before, after)
-    check_state_fits(after, before)
+    compatibility.check_state_fits(before, after)
+    compatibility.check_state_fits(after, before)
     twice = with_changed(
         SUMS,
         state=(TOTAL,),
         base=6,
         migration=Migration(code=code("m"), state=SUMS.state, base=3, before=MIGRATED["migration"]),
     )
-    check_state_fits(before, twice)
-    check_state_fits(after, twice)
+    compatibility.check_state_fits(before, twice)
+    compatibility.check_state_fits(after, twice)
     with pytest.raises(PlanError, match=r"Give ms\.replace a migrate= function"):
-        check_state_fits(with_changed(SUMS, state=()), twice)
+        compatibility.check_state_fits(with_changed(SUMS, state=()), twice)

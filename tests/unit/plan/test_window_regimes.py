@@ -7,13 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from midstream.checkpoint.records import (
-    Commit,
-    Deferred,
-    Intent,
-    OperatorState,
-    Report,
-)
+from midstream.checkpoint.records import Commit, Deferred, Intent, OperatorState, Report
 from midstream.epoch.attempt import Outcome
 from midstream.epoch.beginning import Beginning
 from midstream.epoch.commit import next_record
@@ -21,12 +15,7 @@ from midstream.flow import builders
 from midstream.operators.aggregates import declare as ms
 from midstream.operators.resolved import Keyed, Resolved
 from midstream.plan import plan as p
-from midstream.plan.window_regimes import (
-    FOR_EVER,
-    Regime,
-    succeeded,
-    without_past,
-)
+from midstream.plan.window_regimes import FOR_EVER, Regime, succeeded, without_past
 from midstream.plan.windows import LONG_AGO, TimeWindow
 from tests.support.windowing import pane_of
 

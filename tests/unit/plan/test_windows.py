@@ -19,16 +19,7 @@ from midstream.operators.watermarks import regimes_of
 from midstream.plan import plan as p
 from midstream.plan.compatibility import check_state_fits
 from midstream.plan.window_regimes import Regime
-from midstream.plan.windows import (
-    AnyWindow,
-    CountWindow,
-    Session,
-    TimeWindow,
-    count_window,
-    session,
-    sliding,
-    tumbling,
-)
+from midstream.plan.windows import AnyWindow, CountWindow, Session, TimeWindow, count_window, session, sliding, tumbling
 from midstream.plan.wiring import check
 
 

@@ -16,12 +16,7 @@ from midstream.checkpoint.records import Report
 from midstream.checkpoint.storage import Storage
 from midstream.errors import StateError
 from midstream.state import changelog
-from midstream.state.changelog import (
-    Latest,
-    Log,
-    LogWriter,
-    read_report,
-)
+from midstream.state.changelog import Latest, Log, LogWriter, read_report
 
 Changes = dict[bytes, bytes | None]
 

@@ -14,13 +14,7 @@ from pyspark.sql import functions as F
 
 from midstream.checkpoint import layout
 from midstream.checkpoint.journal import Journal
-from midstream.checkpoint.records import (
-    FORMAT,
-    Commit,
-    Identity,
-    OperatorState,
-    SnapshotRef,
-)
+from midstream.checkpoint.records import FORMAT, Commit, Identity, OperatorState, SnapshotRef
 from midstream.checkpoint.storage import Storage
 from midstream.errors import CheckpointError
 from midstream.job.savepoint.files import verify
@@ -34,12 +28,7 @@ from midstream.plan import plan as p
 from midstream.plan.compatibility import check_groups, check_state_fits
 from midstream.plan.routing import DEFAULT_GROUPS
 from midstream.plan.windows import LONG_AGO
-from midstream.state.entries import (
-    EVENT,
-    EXPIRY,
-    PROCESSING,
-    deadline_of,
-)
+from midstream.state.entries import EVENT, EXPIRY, PROCESSING, deadline_of
 from midstream.state.snapshots import Snapshots
 from midstream.state.stores.contract import Version
 from midstream.state.stores.kinds import store_kind

@@ -10,12 +10,7 @@ from pyspark.sql.types import StructField, StructType, TimestampType
 from midstream.errors import PlanError
 from midstream.operators.aggregates.declare import WHOLE, Compiled, compile_aggregates
 from midstream.operators.aggregates.task import AggregateTask
-from midstream.operators.keyed import (
-    KeyedKind,
-    checked_keys,
-    layout_of,
-    watermarks_above,
-)
+from midstream.operators.keyed import KeyedKind, checked_keys, layout_of, watermarks_above
 from midstream.operators.kind import Frames, Output, Resolving
 from midstream.operators.resolved import Keyed, Resolved
 from midstream.operators.schemas import arrow_schema, parse_schema, serialised

@@ -12,29 +12,13 @@ from pyspark.sql.types import StructType
 
 from midstream.operators.dead_letters import FAILED, beside_failed, without_failed
 from midstream.operators.functions.declare import KeyedFunction
-from midstream.operators.functions.task import (
-    BROADCAST,
-    ORDER,
-    TIE,
-    BroadcastForm,
-    FunctionTask,
-)
+from midstream.operators.functions.task import BROADCAST, ORDER, TIE, BroadcastForm, FunctionTask
 from midstream.operators.joins.rules import Join
 from midstream.operators.joins.task import JoinTask
-from midstream.operators.keyed import (
-    KeyedKind,
-    checked_keys,
-    layout_of,
-    watermarks_above,
-)
+from midstream.operators.keyed import KeyedKind, checked_keys, layout_of, watermarks_above
 from midstream.operators.kind import Frames, Output, Resolving
 from midstream.operators.resolved import Keyed, Resolved
-from midstream.operators.schemas import (
-    arrow_schema,
-    parse_schema,
-    serialised,
-    unknown_column,
-)
+from midstream.operators.schemas import arrow_schema, parse_schema, serialised, unknown_column
 from midstream.operators.shuffle import Dispatch, Sent, slots_frame
 from midstream.operators.tables import PortableForm
 from midstream.operators.task import GROUP, SlotTask

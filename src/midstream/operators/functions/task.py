@@ -18,12 +18,7 @@ from midstream.errors import SchemaError, StateError
 from midstream.operators.dead_letters import DeadLetters
 from midstream.operators.functions.calls import Calls, GuardedCalls, YieldedRows
 from midstream.operators.functions.declare import Context, KeyedFunction, TimerState
-from midstream.operators.task import (
-    GROUP,
-    SLOT,
-    SlotTask,
-    Work,
-)
+from midstream.operators.task import GROUP, SLOT, SlotTask, Work
 from midstream.plan import code
 from midstream.plan.code import Code
 from midstream.plan.windows import BOUNDS

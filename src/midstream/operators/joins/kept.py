@@ -15,13 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from midstream.operators.joins.rules import SIDES, Join, Times
-from midstream.state.entries import (
-    Form,
-    after,
-    event_timer,
-    expiry_note,
-    field_prefix,
-)
+from midstream.state.entries import Form, after, event_timer, expiry_note, field_prefix
 from midstream.state.keyed import GroupState
 from midstream.state.values import Wire
 

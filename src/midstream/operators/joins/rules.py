@@ -10,12 +10,7 @@ from datetime import datetime, timedelta, timezone
 import numpy as np
 import numpy.typing as npt
 
-from midstream.operators.functions.declare import (
-    KeyedFunction,
-    StateDeclaration,
-    list_of,
-    value,
-)
+from midstream.operators.functions.declare import KeyedFunction, StateDeclaration, list_of, value
 from midstream.state.values import micros_of
 
 LEFT, RIGHT = "left", "right"

@@ -12,28 +12,12 @@ import pyarrow as pa
 from midstream.operators.aggregates.merge import segments
 from midstream.operators.aggregates.task import spans
 from midstream.operators.functions.task import in_order, log_changes
-from midstream.operators.joins.kept import (
-    KeptRows,
-    Mask,
-    Numbers,
-    Side,
-)
-from midstream.operators.joins.rules import (
-    LEFT,
-    RIGHT,
-    SIDES,
-    Join,
-    Times,
-)
+from midstream.operators.joins.kept import KeptRows, Mask, Numbers, Side
+from midstream.operators.joins.rules import LEFT, RIGHT, SIDES, Join, Times
 from midstream.operators.task import SlotTask, Work
 from midstream.plan import code
 from midstream.plan.code import Code
-from midstream.state.entries import (
-    EVENT,
-    Form,
-    Stage,
-    form_of,
-)
+from midstream.state.entries import EVENT, Form, Stage, form_of
 from midstream.state.expiry import expire
 from midstream.state.keyed import GroupState
 from midstream.state.keys import Rows

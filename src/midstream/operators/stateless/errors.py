@@ -5,12 +5,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 
 from midstream.operators.dead_letters import ERRORS, shown
-from midstream.operators.kind import (
-    Frames,
-    Kind,
-    Output,
-    Resolving,
-)
+from midstream.operators.kind import Frames, Kind, Output, Resolving
 from midstream.plan import plan as p
 from midstream.plan.plan import Plan
 

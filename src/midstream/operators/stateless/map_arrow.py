@@ -5,13 +5,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 
 from midstream.operators.dead_letters import FAILED, beside_failed, without_failed
-from midstream.operators.kind import (
-    FAILED_ROWS,
-    Frames,
-    Kind,
-    Output,
-    Resolving,
-)
+from midstream.operators.kind import FAILED_ROWS, Frames, Kind, Output, Resolving
 from midstream.operators.map_arrow import ArrowTask
 from midstream.operators.schemas import arrow_schema, parse_schema, serialised
 from midstream.plan import plan as p

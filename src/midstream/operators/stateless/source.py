@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame
 
-from midstream.operators.kind import (
-    Frames,
-    Kind,
-    Output,
-    Resolving,
-)
+from midstream.operators.kind import Frames, Kind, Output, Resolving
 from midstream.operators.schemas import parse_schema
 from midstream.plan import plan as p
 

@@ -5,12 +5,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 
 from midstream.operators.joins.common_form import SideForm
-from midstream.operators.kind import (
-    Frames,
-    Kind,
-    Output,
-    Resolving,
-)
+from midstream.operators.kind import Frames, Kind, Output, Resolving
 from midstream.operators.transforms import transformed
 from midstream.plan import code
 from midstream.plan import plan as p

@@ -5,12 +5,7 @@ from __future__ import annotations
 from pyspark.sql.types import StructField, StructType
 
 from midstream.errors import PlanError
-from midstream.operators.kind import (
-    Frames,
-    Kind,
-    Output,
-    Resolving,
-)
+from midstream.operators.kind import Frames, Kind, Output, Resolving
 from midstream.plan import plan as p
 
 

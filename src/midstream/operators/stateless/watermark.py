@@ -5,13 +5,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 
 from midstream.errors import PlanError
-from midstream.operators.kind import (
-    EVENT_TIME,
-    Frames,
-    Kind,
-    Output,
-    Resolving,
-)
+from midstream.operators.kind import EVENT_TIME, Frames, Kind, Output, Resolving
 from midstream.operators.resolved import Resolved
 from midstream.operators.schemas import check_punctuation, unknown_column
 from midstream.operators.watermarks import observed

@@ -8,25 +8,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import ArrayType, LongType, StructField, StructType
 
 from midstream.errors import PlanError
-from midstream.operators.aggregates.declare import (
-    CLOSES,
-    START,
-    WHOLE,
-    with_end,
-)
-from midstream.operators.aggregates.kind import (
-    accumulators,
-    compiled_of,
-    compiled_over,
-    portable,
-    results,
-)
-from midstream.operators.keyed import (
-    KeyedKind,
-    checked_keys,
-    layout_of,
-    watermarks_above,
-)
+from midstream.operators.aggregates.declare import CLOSES, START, WHOLE, with_end
+from midstream.operators.aggregates.kind import accumulators, compiled_of, compiled_over, portable, results
+from midstream.operators.keyed import KeyedKind, checked_keys, layout_of, watermarks_above
 from midstream.operators.kind import Frames, Output, Resolving
 from midstream.operators.resolved import Keyed, Resolved
 from midstream.operators.schemas import arrow_schema, check_punctuation, serialised

@@ -5,12 +5,7 @@ from __future__ import annotations
 from pyspark.sql.types import StringType, StructField, StructType
 
 from midstream.operators.aggregates.declare import WHOLE
-from midstream.operators.kind import (
-    Frames,
-    Kind,
-    Output,
-    Resolving,
-)
+from midstream.operators.kind import Frames, Kind, Output, Resolving
 from midstream.operators.windows.sql import LATE_REASON, WindowSql
 from midstream.plan import plan as p
 from midstream.plan.column_names import refuse_taken

@@ -21,23 +21,12 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from midstream.operators.aggregates.merge import (
-    Columns,
-    Merger,
-    joined,
-    taken,
-)
+from midstream.operators.aggregates.merge import Columns, Merger, joined, taken
 from midstream.operators.aggregates.task import TAG
 from midstream.operators.task import Work
 from midstream.plan.window_regimes import FOR_EVER, Regime
 from midstream.plan.windows import LONG_AGO
-from midstream.state.entries import (
-    PART,
-    after,
-    deadline_bytes,
-    part_entry,
-    split_part_entry,
-)
+from midstream.state.entries import PART, after, deadline_bytes, part_entry, split_part_entry
 
 _PART = bytes((PART,))
 _HEAD = len(TAG) + 9  # of an entry: the tag, and the start of the pane

@@ -22,28 +22,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from midstream.operators.aggregates.declare import (
-    CLOSES,
-    END,
-    START,
-    WHOLE,
-)
-from midstream.operators.aggregates.merge import (
-    Columns,
-    Merger,
-    joined,
-    segments,
-    taken,
-)
+from midstream.operators.aggregates.declare import CLOSES, END, START, WHOLE
+from midstream.operators.aggregates.merge import Columns, Merger, joined, segments, taken
 from midstream.operators.aggregates.task import TAG, AggregateTask, spans
 from midstream.operators.task import Work
 from midstream.plan.windows import END_OF_TIME, LONG_AGO
-from midstream.state.entries import (
-    EVENT,
-    PROCESSING,
-    deadline_of,
-    event_timer,
-)
+from midstream.state.entries import EVENT, PROCESSING, deadline_of, event_timer
 from midstream.state.keys import KeyCodec, Rows
 
 _SIGN = np.uint64(1 << 63)

@@ -5,13 +5,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructField, StructType, TimestampType
 
-from midstream.operators.kind import (
-    LATE,
-    Frames,
-    Kind,
-    Output,
-    Resolving,
-)
+from midstream.operators.kind import LATE, Frames, Kind, Output, Resolving
 from midstream.operators.windows.sql import WindowSql
 from midstream.plan import plan as p
 from midstream.plan.column_names import refuse_taken

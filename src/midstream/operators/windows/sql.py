@@ -12,13 +12,7 @@ from midstream.operators.watermarks import ahead, varying
 from midstream.plan import plan as p
 from midstream.plan.sql import quote
 from midstream.plan.window_regimes import FOR_EVER, Regime, pane_sql
-from midstream.plan.windows import (
-    BOUNDS,
-    END_OF_TIME,
-    LONG_AGO,
-    Session,
-    TimeWindow,
-)
+from midstream.plan.windows import BOUNDS, END_OF_TIME, LONG_AGO, Session, TimeWindow
 
 if TYPE_CHECKING:
     from midstream.operators.keyed_run import KeyedRun

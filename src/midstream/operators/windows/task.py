@@ -18,12 +18,7 @@ from midstream.operators.aggregates.declare import CLOSES
 from midstream.operators.aggregates.merge import Columns, Merger, taken
 from midstream.operators.aggregates.task import TAG, AggregateTask, spans
 from midstream.operators.task import Work
-from midstream.operators.windows.panes import (
-    Panes,
-    Times,
-    first_pane,
-    pane_starts,
-)
+from midstream.operators.windows.panes import Panes, Times, first_pane, pane_starts
 from midstream.plan.window_regimes import Regime
 from midstream.plan.windows import END_OF_TIME, LONG_AGO
 from midstream.state.keys import KeyCodec, Rows

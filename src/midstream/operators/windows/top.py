@@ -7,12 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from midstream.operators.functions.declare import (
-    Context,
-    KeyedFunction,
-    StateDeclaration,
-    list_of,
-)
+from midstream.operators.functions.declare import Context, KeyedFunction, StateDeclaration, list_of
 from midstream.plan.sql import quote
 from midstream.state.timers import Timer
 

@@ -31,12 +31,7 @@ import msgspec
 import pyarrow as pa
 
 from midstream.checkpoint.checksum import checksum
-from midstream.checkpoint.seals import (
-    BrokenSealError,
-    format_of,
-    seal,
-    unseal,
-)
+from midstream.checkpoint.seals import BrokenSealError, format_of, seal, unseal
 from midstream.checkpoint.storage import Storage
 from midstream.errors import MidstreamError, PlanError
 from midstream.sources.spools.columns import Column

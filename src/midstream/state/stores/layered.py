@@ -9,14 +9,7 @@ from contextlib import contextmanager
 import lmdb
 
 from midstream.errors import StateError
-from midstream.state.stores.contract import (
-    FIRST,
-    LAST,
-    Changes,
-    InPlaceStore,
-    Reader,
-    Version,
-)
+from midstream.state.stores.contract import FIRST, LAST, Changes, InPlaceStore, Reader, Version
 from midstream.state.stores.lmdb import (
     META,
     PAGE,

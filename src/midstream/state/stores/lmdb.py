@@ -22,13 +22,7 @@ import lmdb
 import msgspec
 
 from midstream.errors import StateError
-from midstream.state.stores.contract import (
-    FIRST,
-    Changes,
-    GroupStore,
-    Reader,
-    Version,
-)
+from midstream.state.stores.contract import FIRST, Changes, GroupStore, Reader, Version
 
 T = TypeVar("T")
 

@@ -9,12 +9,7 @@ from contextlib import contextmanager
 import msgspec
 
 from midstream.errors import StateError
-from midstream.state.stores.contract import (
-    Changes,
-    GroupStore,
-    Reader,
-    Version,
-)
+from midstream.state.stores.contract import Changes, GroupStore, Reader, Version
 
 
 class MemoryStore(GroupStore):

@@ -22,22 +22,11 @@ from midstream.operators.aggregates.task import spans
 from midstream.operators.functions.task import in_order, log_changes
 from midstream.operators.task import SlotTask, Work
 from midstream.operators.windows.by_count.panes import CountPanes, Numbers, ranges
-from midstream.operators.windows.by_count.rules import (
-    ENDS,
-    CountWindows,
-    Key,
-    Open,
-)
+from midstream.operators.windows.by_count.rules import ENDS, CountWindows, Key, Open
 from midstream.plan import code
 from midstream.plan.code import Code
 from midstream.plan.windows import END_OF_TIME, FIRST_TIME
-from midstream.state.entries import (
-    Form,
-    Stage,
-    event_timer,
-    form_of,
-    processing_timer,
-)
+from midstream.state.entries import Form, Stage, event_timer, form_of, processing_timer
 from midstream.state.keyed import GroupState
 from midstream.state.keys import Rows
 from midstream.state.values import micros_of

@@ -19,12 +19,7 @@ from hypothesis import strategies as st
 from midstream.errors import PlanError, StateError
 from midstream.operators.functions.declare import state_fields
 from midstream.operators.task import Epoch, Work
-from midstream.operators.windows.by_count.rules import (
-    ENDS,
-    CountPart,
-    CountResult,
-    CountWindows,
-)
+from midstream.operators.windows.by_count.rules import ENDS, CountPart, CountResult, CountWindows
 from midstream.operators.windows.by_count.task import CountTask
 from midstream.plan.code import Code, capture
 from midstream.plan.plan import StateField
