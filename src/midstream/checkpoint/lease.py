@@ -61,5 +61,5 @@ class Lease:
         if found is None or not os.path.samestat(found, os.fstat(self._file.fileno())):
             raise CheckpointError(
                 f"the checkpoint {self._storage.root} was deleted, moved or exchanged while the job ran: {path} is not "
-                "the file that it holds. The epoch at hand is not committed; bring the checkpoint back and start again"
+                "the file that it holds. The epoch at hand is not committed; restore the checkpoint and start again"
             )

@@ -150,7 +150,7 @@ class Attempt:
             other = found.setdefault(report.slot, (path, report))[1]
             if other.content != report.content or other.groups != report.groups:
                 raise NotDeterministicError(
-                    f"operator {id!r} gave two different results for slot {report.slot} in epoch {self.epoch}"
+                    f"operator {id!r} produced two different results for slot {report.slot} in epoch {self.epoch}"
                 )
         return found
 

@@ -51,7 +51,7 @@ class Publication:
                 )
             if isinstance(verdict, Behind) and not self.accept_lost:
                 raise SinkError(
-                    f"sink {sink!r} has lost rows: {verdict.reason}. Bring them back from a copy, or start with "
+                    f"sink {sink!r} has lost rows: {verdict.reason}. Restore them from a copy, or start with "
                     "on_lost_output='accept' to go on without them"
                 )
             if isinstance(verdict, Behind):

@@ -36,8 +36,8 @@ def read_rows(storage: Storage, path: str) -> pa.RecordBatch:
         return pa.ipc.open_file(checked_content(path, storage.buffer(path))).get_batch(0)
     except (OSError, pa.ArrowInvalid) as error:
         raise StateError(
-            f"the rows in {storage.path(path)} wait for their state, and are missing or damaged ({error}). Bring the "
-            "file back from a copy of the checkpoint and start again with the same checkpoint"
+            f"the rows in {storage.path(path)} wait for their state, and are missing or damaged ({error}). Restore the "
+            "file from a copy of the checkpoint and start again with the same checkpoint"
         ) from error
 
 

@@ -168,7 +168,7 @@ class Cache:
             self.budget.copied += reference.size
         except _DAMAGE as error:
             raise StateError(
-                f"the snapshot {self.snapshots.path(reference)} is missing or damaged ({error}). Bring it back from a "
+                f"the snapshot {self.snapshots.path(reference)} is missing or damaged ({error}). Restore it from a "
                 "copy of the checkpoint and start again with the same checkpoint, or start from a savepoint"
             ) from error
         self.copies.exchange(group, path)

@@ -103,7 +103,7 @@ class Log:
             self._rows = changes_of(*reader.get_batch(0).columns)
         except (OSError, pa.ArrowInvalid, msgspec.MsgspecError) as error:
             raise StateError(
-                f"the change log {where} is missing or damaged ({error}). Bring it back from a copy of the checkpoint "
+                f"the change log {where} is missing or damaged ({error}). Restore it from a copy of the checkpoint "
                 "and start again with the same checkpoint, or start from a savepoint"
             ) from error
         ends = accumulate(count for _, count in report.groups)

@@ -57,7 +57,7 @@ def test_rows_that_are_lost_are_said_with_their_file(storage: Storage, harm: str
         file.unlink()
     else:
         file.write_bytes(b"" if harm == "empty" else file.read_bytes()[:100])
-    with pytest.raises(StateError, match=f"the rows in {file} wait .* Bring the file back from a copy"):
+    with pytest.raises(StateError, match=f"the rows in {file} wait .* Restore the file from a copy"):
         read_rows(storage, path)
 
 

@@ -62,5 +62,5 @@ def verify(spark: SparkSession, source: Storage, wanted: Mapping[str, SavedFile]
         wrong = sorted(row.wrong for row in found)
         more = f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""
         raise CheckpointError(
-            f"the savepoint {source.root} is damaged: {wrong[0]}{more}. Bring it back from a copy, or use another one"
+            f"the savepoint {source.root} is damaged: {wrong[0]}{more}. Restore it from a copy, or use another one"
         )
