@@ -130,7 +130,7 @@ def test_a_rebalance_goes_by_rows_and_whoever_watches_it_sees_its_end(
         for change in (ms.move("sums", groups=[0], to="1"), ms.move("sums", slots=[0], to="1"), ms.drain("1")):
             with pytest.raises(ms.ModificationError, match="one host: there is no other executor"):
                 live.modify(change)
-    with pytest.raises(ms.PlanError, match=r"say either groups= or slots="):
+    with pytest.raises(ms.PlanError, match=r"give either groups= or slots="):
         ms.move("sums", to="1")
     with pytest.raises(ms.PlanError, match=r"no group and no slot is named"):
         ms.move("sums", to="1", groups=[])
