@@ -68,7 +68,8 @@ def branch(after: str, build: Callable[[Stream], object]) -> Change:
     """Feed a new subtree from an operator of the running plan: `ms.branch("big", lambda big: big.sink(...))`.
 
     It may read other operators of the plan too, such as `big.flow.stream("small")`. `build` is called when the change
-    is validated, with the plan of that moment.
+    is validated, with the plan of that moment: a variable that it uses may have another value by then, so write
+    `lambda big, limit=limit: ...` where it is that of a loop.
     """
 
     def apply(plan: Plan) -> Plan:

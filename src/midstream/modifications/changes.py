@@ -15,7 +15,7 @@ import msgspec
 from midstream.errors import PlanError
 from midstream.flow import builders
 from midstream.modifications.composites import Built
-from midstream.modifications.successors import article, following, inserted, successor
+from midstream.modifications.successors import article, following, inserted, successor, taken_now
 from midstream.placement.request import Wish
 from midstream.plan import plan as p
 from midstream.plan.code import capture
@@ -59,7 +59,8 @@ def replace(
 ) -> Change:
     """Replace the function of an operator, or a whole operator or sink; its state stays.
 
-    Windows of another size or slide are windows to come: those that are open keep their own.
+    Windows of another size or slide are windows to come: those that are open keep their own. A function is taken as it
+    is now: what becomes of its variables or its module later does not count.
 
     Args:
         id: the operator.
@@ -71,6 +72,7 @@ def replace(
         on_error: "fail" or "dead_letter", of a `map_arrow` or `process`, where it changes.
     """
     migration = None if migrate is None else capture(migrate, what=f"the migration of {id!r}", shipped=True)
+    taken = taken_now(id, new)
 
     def apply(plan: Plan) -> Plan:
         old = plan[id]
@@ -81,7 +83,7 @@ def replace(
                 )
             made = new.instead(plan, id)
             return _with(made, following(old, made[id], migration))
-        return _with(plan, successor(old, new, schema, on_error, migration))
+        return _with(plan, successor(old, new, taken, schema, on_error, migration))
 
     return Change(f"replace {id!r}", apply)
 

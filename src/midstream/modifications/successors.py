@@ -11,22 +11,40 @@ from midstream.errors import PlanError
 from midstream.flow import builders
 from midstream.operators.functions.declare import KeyedFunction
 from midstream.plan import plan as p
-from midstream.plan.code import Code
+from midstream.plan.code import Code, capture, forget
 from midstream.plan.plan import AnyOperator
 
 _SUCH_AS = "ms.transform(...), ms.map_arrow(...), ms.key_by(...).process(...) or .aggregate(...), or ms.built(...)"
 
 
+def taken_now(id: str, new: Any) -> Code | None:
+    """Capture a function as it is now; `None` for what is no function, or was captured when it was made.
+
+    A change is applied later, by another thread: what its variables have become by then does not count.
+    """
+    is_function = isinstance(new, KeyedFunction) or (callable(new) and not isinstance(new, type))
+    return capture(new, what=f"the function that replaces {id!r}", shipped=False) if is_function else None
+
+
 def successor(
-    old: AnyOperator, new: Any, schema: str | None, on_error: str | None, migration: Code | None
+    old: AnyOperator, new: Any, taken: Code | None, schema: str | None, on_error: str | None, migration: Code | None
 ) -> AnyOperator:
-    """Return the operator that follows another in its place: as given, or the old one with another function."""
+    """Return the operator that follows another in its place: as given, or the old one with another function.
+
+    Args:
+        old: the operator.
+        new: what the user gives.
+        taken: its code, as captured when it was given.
+        schema: of its output, where that changes.
+        on_error: likewise.
+        migration: of the state of the old one, where it needs one.
+    """
     if not old.is_replaceable:
         raise PlanError(
             f"{old.id!r} is {article(old)} and has nothing to replace; more rows come in with "
             f"ms.insert(id, ms.union(other), after={old.id!r})"
         )
-    operator = following(old, new if _is_given(new) else with_function(old, new, schema), migration)
+    operator = following(old, new if _is_given(new) else _with_taken(with_function(old, new, schema), taken), migration)
     if on_error is not None:
         operator = _with_on_error(operator, builders.checked_on_error(old.id, on_error))
     if not operator.is_replaceable:
@@ -113,6 +131,15 @@ def _sink(old: p.Sink, new: Any, schema: str | None) -> AnyOperator:
     if isinstance(new, KeyedFunction):
         return _REFUSE(old, new, schema)
     return builders.sink(new, id=old.id)
+
+
+def _with_taken(operator: AnyOperator, taken: Code | None) -> AnyOperator:
+    """Let an operator have the function as it was when it was given; a kind may have made something else of it."""
+    late = getattr(operator, "code", None)
+    if taken is None or not isinstance(late, Code) or late.name != taken.name:
+        return operator
+    forget({late.key})
+    return msgspec.structs.replace(operator, code=taken)
 
 
 def _is_given(thing: Any) -> bool:

@@ -87,8 +87,8 @@ class GroupState(TimedEntries):
         unknown = set(migrated) - set(self.form.index)
         if unknown:
             raise StateError(
-                f"the migration of operator {self.form.operator!r} returned {', '.join(sorted(unknown))}; the new state "
-                f"has {', '.join(self.form.index) or 'nothing'}"
+                f"the migration of operator {self.form.operator!r} returned {', '.join(sorted(unknown))}; the new "
+                f"state has {', '.join(self.form.index) or 'nothing'}"
             )
         self._dirty = True
         for name, value in migrated.items():

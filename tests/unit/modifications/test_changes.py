@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -13,6 +14,7 @@ from midstream.flow import builders
 from midstream.modifications import changes
 from midstream.modifications.changes import changed
 from midstream.plan import plan as p
+from midstream.plan.code import load
 
 
 class Keep(ms.KeyedFunction):
@@ -20,7 +22,7 @@ class Keep(ms.KeyedFunction):
 
 
 class Other(Keep):
-    pass
+    limit = 0
 
 
 def big(df: Any) -> Any:
@@ -85,6 +87,20 @@ def test_a_change_rewires_just_what_it_says(
     steps: list[changes.Change], expected: dict[str, tuple[str, ...] | None]
 ) -> None:
     assert differs(*steps) == expected
+
+
+def test_a_function_is_taken_as_it_is_when_the_change_is_written():
+    steps = [ms.replace("big", lambda df: df.where(f"price > {limit}")) for limit in (100, 500)]  # noqa: B023 - meant
+    taken = [load(changed(PLAN, [step])["big"].code) for step in steps]
+    assert [function(SimpleNamespace(where=str)) for function in taken] == ["price > 100", "price > 500"]
+
+
+def test_a_keyed_function_is_taken_as_it_is_when_the_change_is_written():
+    keep = Other()
+    keep.limit = 100
+    step = ms.replace("sums", keep)
+    keep.limit = 500
+    assert load(changed(PLAN, [step])["sums"].code).limit == 100
 
 
 @pytest.mark.parametrize(
