@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from midstream.state.changed import ChangedEntries
 from midstream.state.entries import field_prefix
+from midstream.state.keyed import ChangedEntries
 from midstream.state.stores.memory import MemoryStore
 from tests.support.edits import Edits
 
