@@ -13,8 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import midstream as ms
-from midstream.sources.split import execution_of, parts_of
-from midstream.sources.union import TAG, tagged_union
+from midstream.sources.union import TAG, execution_of, parts_of, tagged_union
 from midstream.testing import source
 
 Found = dict[int, Counter[tuple[object, ...]] | None]

@@ -47,7 +47,7 @@ PURE = [
     "flow.builders", "modifications.changes", "modifications.composites", "modifications.phases",
     "modifications.relocations", "modifications.successors", "modifications.tuning", "operators.aggregates.declare",
     "operators.functions.declare", "operators.functions.deduplicate", "placement.balance", "placement.housing",
-    "placement.move", "placement.request", "placement.seats", "placement.standbys", "placement.strategies",
+    "placement.move", "placement.request", "placement.standbys", "placement.strategies",
     "state.heat",
 ]  # fmt: skip
 IMPURE_MODULES = ("pyspark", "os", "pathlib", "shutil", "tempfile", "time", "pyarrow.fs")

@@ -31,7 +31,6 @@ INSTEAD = {
     "bench.throughput": "tests/cli/test_bench.py",
     "bench.windows": "tests/cli/test_bench.py",
     "bench.workbench": "tests/cli/test_bench.py",
-    "epoch.armed": "tests/spark/test_modify.py",
     "epoch.attempt": "tests/spark/test_promises.py",
     "epoch.batch": "tests/spark/test_live_sources.py",
     "epoch.beginning": "tests/unit/epoch/test_history.py",

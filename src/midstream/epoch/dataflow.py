@@ -20,7 +20,7 @@ from midstream.operators.resolved import Resolved
 from midstream.operators.shuffle import slots_frame
 from midstream.plan import plan as p
 from midstream.sources import union
-from midstream.sources.split import parts_of
+from midstream.sources.union import parts_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -17,7 +17,6 @@ from midstream.checkpoint.housekeeping import Housekeeping
 from midstream.checkpoint.offsets import Feed, by_source, comparable
 from midstream.checkpoint.records import Commit, Cut, Intent
 from midstream.epoch import decision
-from midstream.epoch.armed import Armed
 from midstream.epoch.attempt import Outcome
 from midstream.epoch.batch import Batch, batch_schema
 from midstream.epoch.commit import next_record
@@ -26,9 +25,8 @@ from midstream.epoch.deadline import Limit
 from midstream.epoch.follower import Follower
 from midstream.epoch.gate import Gate
 from midstream.epoch.history import History
-from midstream.epoch.intents import Intents
 from midstream.epoch.observed import Observed
-from midstream.epoch.plans import Plans
+from midstream.epoch.plans import Armed, Intents, Plans
 from midstream.epoch.progress import progress_of
 from midstream.epoch.publication import Publication
 from midstream.epoch.runner import Runner

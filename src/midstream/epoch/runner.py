@@ -22,7 +22,7 @@ from midstream.placement.assignment import Assignment
 from midstream.plan import plan as p
 from midstream.plan.compatibility import on_trial
 from midstream.sinks.contract import Sink
-from midstream.sources.split import execution_of
+from midstream.sources.union import execution_of
 from midstream.spark.exceptions import explained, is_final
 
 if TYPE_CHECKING:

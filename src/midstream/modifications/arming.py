@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from midstream.checkpoint.records import Cut
-from midstream.epoch.armed import Armed
-from midstream.epoch.plans import Plans
+from midstream.epoch.plans import Armed, Plans
 from midstream.epoch.query import Query
 from midstream.modifications import phases as m
 from midstream.modifications.entry import Entry

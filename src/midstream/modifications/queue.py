@@ -17,8 +17,7 @@ from midstream.checkpoint.records import Phase, Record
 from midstream.epoch.context import JobContext
 from midstream.epoch.gate import Gate
 from midstream.epoch.history import History
-from midstream.epoch.intents import Intents
-from midstream.epoch.plans import Plans
+from midstream.epoch.plans import Intents, Plans
 from midstream.epoch.query import Query
 from midstream.errors import JobError, PlanError
 from midstream.events import Modifying

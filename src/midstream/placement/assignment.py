@@ -17,9 +17,9 @@ import msgspec
 from midstream.checkpoint.records import Commit, Report
 from midstream.operators.resolved import Resolved
 from midstream.operators.task import Relocation
+from midstream.placement.housing import Dealing, seated
 from midstream.placement.move import Move, MoveReport
 from midstream.placement.seating import Seating
-from midstream.placement.seats import Dealing, seated
 from midstream.placement.standbys import Copy, Standbys
 from midstream.placement.status import MoveStatus, SlotState, SlotStatus
 from midstream.placement.strategies.contract import Step, Strategy

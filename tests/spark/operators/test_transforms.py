@@ -10,7 +10,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from midstream.errors import PlanError
 from midstream.flow import builders
-from midstream.operators.transforms import transformed
+from midstream.operators.stateless.transform import transformed
 from midstream.spark.forbidden_nodes import INSTEAD
 
 ROWS = StructType([StructField("k", LongType()), StructField("v", StringType())])

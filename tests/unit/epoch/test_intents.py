@@ -10,12 +10,10 @@ from midstream.checkpoint.housekeeping import Housekeeping
 from midstream.checkpoint.journal import Journal
 from midstream.checkpoint.records import Commit, Intent
 from midstream.checkpoint.storage import Storage
-from midstream.epoch.armed import Armed
 from midstream.epoch.clock import EpochClock
 from midstream.epoch.context import JobContext
 from midstream.epoch.history import History
-from midstream.epoch.intents import Intents
-from midstream.epoch.plans import Plans
+from midstream.epoch.plans import Armed, Intents, Plans
 from midstream.epoch.settings import Settings
 from midstream.errors import CheckpointError
 from midstream.events import After, Before, Event, Step

@@ -9,8 +9,7 @@ import pytest
 from midstream.checkpoint.journal import Journal
 from midstream.checkpoint.records import Commit
 from midstream.checkpoint.storage import Storage
-from midstream.epoch.armed import Armed
-from midstream.epoch.plans import Plans
+from midstream.epoch.plans import Armed, Plans
 from midstream.errors import CheckpointError
 from midstream.operators.resolved import Resolved
 from midstream.plan.plan import Plan

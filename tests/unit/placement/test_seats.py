@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from midstream.placement.seats import Dealing, seated, shares
+from midstream.placement.housing import Dealing, seated, shares
 
 WHERE = st.lists(st.sampled_from("abc"), min_size=1, max_size=8)
 
