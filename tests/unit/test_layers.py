@@ -48,7 +48,7 @@ PURE = [
     "modifications.relocations", "modifications.successors", "modifications.tuning", "operators.aggregates.declare",
     "operators.functions.declare", "operators.functions.deduplicate", "placement.balance", "placement.housing",
     "placement.move", "placement.request", "placement.standbys", "placement.strategies",
-    "state.heat",
+    "state.heat", "state.runs.tiers",
 ]  # fmt: skip
 IMPURE_MODULES = ("pyspark", "os", "pathlib", "shutil", "tempfile", "time", "pyarrow.fs")
 IMPURE_CALL = re.compile(r"open|(datetime\.)?(datetime|date)\.(now|utcnow|today)")
