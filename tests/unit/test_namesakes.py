@@ -49,7 +49,6 @@ INSTEAD = {
     "job.savepoint.files": "tests/spark/test_savepoint.py",
     "job.savepoint.manifest": "tests/spark/test_savepoint.py",
     "job.savepoint.restore": "tests/spark/test_savepoint.py",
-    "job.savepoint.write": "tests/spark/test_savepoint.py",
     "job.sink_report": "tests/spark/test_promises.py",
     "modifications.arming": "tests/spark/test_modify.py",
     "modifications.handle": "tests/spark/test_modify.py",

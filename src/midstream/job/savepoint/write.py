@@ -177,7 +177,11 @@ class DumpTask:
 
 
 def copy_offsets(source: Storage, target: Storage, epoch: int) -> dict[str, SavedFile]:
-    """Copy what Spark needs to go on after an epoch: its offsets, and what file sources have seen; return the files."""
+    """Copy what Spark needs to go on after an epoch: its offsets, and what file sources have seen; return the files.
+
+    A source counts what it has seen on its own: where a batch was listed and never run, its numbers are ahead of the
+    epochs. What it has seen after the epoch it reads again.
+    """
     base, copied = layout.SPARK, dict[str, SavedFile]()
 
     def put(name: str, content: bytes) -> None:
@@ -194,6 +198,6 @@ def copy_offsets(source: Storage, target: Storage, epoch: int) -> dict[str, Save
     put(f"commits/{epoch}", newest)
     for number in source.list(f"{base}/sources"):
         for name in source.list(f"{base}/sources/{number}"):
-            if name.split(".")[0].isdigit() and int(name.split(".")[0]) <= epoch:
+            if name.split(".")[0].isdigit():
                 put(f"sources/{number}/{name}", source.read(f"{base}/sources/{number}/{name}"))
     return copied
