@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
 from midstream.checkpoint.journal import Journal
@@ -31,6 +32,18 @@ def test_a_killed_driver_loses_and_repeats_nothing(
     for dead, point in zip(killed("tests.faults.workload", tmp_path, POINTS), POINTS, strict=True):
         assert dead.arrived == " ".join(point), "the fault must have fired"
         job = workload.start(spark, dead.root)
+        job.await_termination()
+        assert workload.outcome(job, dead.root) == undisturbed, point
+
+
+@pytest.mark.slow
+def test_a_killed_driver_loses_and_repeats_nothing_of_state_in_runs(
+    spark: SparkSession, tmp_path: Path, undisturbed: dict[str, Counter[str]]
+) -> None:
+    points = [(*point, "runs") for point in POINTS]
+    for dead, point in zip(killed("tests.faults.workload", tmp_path, points), points, strict=True):
+        assert dead.arrived == " ".join(point), "the fault must have fired"
+        job = workload.start(spark, dead.root, store="runs")
         job.await_termination()
         assert workload.outcome(job, dead.root) == undisturbed, point
 

@@ -146,8 +146,9 @@ def _counted(directory: str) -> Counter[str]:
 
 
 def doomed(spark: SparkSession, root: str, parameters: list[str], arrive: Arrive) -> None:
-    """Run the job to a point: event, step or sink, epoch."""
+    """Run the job to a point: event, step or sink, epoch, and perhaps a store."""
     kind, what, epoch = parameters[0], parameters[1], int(parameters[2])
+    options = {"store": parameters[3]} if len(parameters) > 3 else {}
 
     def listen(event: Event) -> None:
         if isinstance(event, Staged):
@@ -159,4 +160,4 @@ def doomed(spark: SparkSession, root: str, parameters: list[str], arrive: Arrive
         if here:
             arrive(" ".join(parameters))
 
-    start(spark, root, listener=listen).await_termination()
+    start(spark, root, listener=listen, **options).await_termination()

@@ -29,7 +29,7 @@ ENTRIES: st.SearchStrategy[Entries] = SOME.flatmap(lambda keys: st.dictionaries(
 def part_of(entries: Mapping[bytes, bytes | None]) -> Part:
     """Make what a run has of a group."""
     keys = sorted(entries)
-    return Part(key_column(keys), ByteValues.of_list([entries[key] for key in keys]))
+    return Part(key_column(keys), ByteValues.of([entries[key] for key in keys]))
 
 
 def entries_of(part: Part) -> list[tuple[bytes, bytes | None]]:

@@ -14,22 +14,25 @@ from hypothesis import strategies as st
 
 from midstream.checkpoint.housekeeping import Housekeeping
 from midstream.checkpoint.journal import Journal
-from midstream.checkpoint.layout import commit_file, home_of, log_directory
-from midstream.checkpoint.records import Commit, LogRef, OperatorState, Report, SnapshotRef
+from midstream.checkpoint.layout import commit_file, home_of, log_directory, run_directory
+from midstream.checkpoint.records import Commit, LogRef, OperatorState, Report, RunRef, SnapshotRef
 from midstream.checkpoint.storage import Storage
-from midstream.epoch.commit import epoch_of
+from midstream.epoch.commit import epoch_of, runs_after
 from midstream.operators.tables import PortableFunction
 from midstream.plan.plan import StateField
 from midstream.state import entries as forms
 from midstream.state.cache import Cache
-from midstream.state.changelog import LogWriter
+from midstream.state.groups import Groups, groups_of, log_of
 from midstream.state.history import Head, logs_of
 from midstream.state.keys import KeyCodec
+from midstream.state.runs.groups import RunGroups
+from midstream.state.runs.writer import write_run
 from midstream.state.snapshots import Snapshots
-from midstream.state.stores.contract import FIRST, LAST, GroupStore, Version
-from midstream.state.stores.kinds import DEFAULT, store_kind
+from midstream.state.stores.contract import FIRST, LAST, Readable, Version
+from midstream.state.stores.kinds import DEFAULT, RUNS, store_kind
 from midstream.state.throttle import Throttle
 from tests.support.edits import Edits
+from tests.support.run_parts import part_of
 
 OPERATOR = "sums"
 HOSTS = ("one", "two")
@@ -56,7 +59,7 @@ def group_of(user: str, groups: int) -> int:
     return zlib.crc32(user.encode()) % groups
 
 
-def contents(store: GroupStore) -> dict[bytes, bytes]:
+def contents(store: Readable) -> dict[bytes, bytes]:
     with store.reader() as reader:
         return dict(reader.scan(FIRST, LAST))
 
@@ -120,38 +123,55 @@ class Driver:
         return self.last.operators.get(OPERATOR, OperatorState()) if self.last is not None else OperatorState()
 
     def cache(self, directory: str, *, in_place: bool) -> Cache:
-        head = Head(
+        found = groups_of(self.head(directory, in_place=in_place))
+        assert isinstance(found, Cache)
+        return found
+
+    def head(self, directory: str, *, in_place: bool) -> Head:
+        return Head(
             job=self.job,
             operator=OPERATOR,
             checkpoint=self.checkpoint,
             cache=directory,
             epoch=self.last.epoch if self.last is not None else -1,
             changed=self.state.changed or (None,) * self.groups,
+            runs=self.state.runs or (),
             recent=tuple(logs_of(commit, OPERATOR) for commit in self.recent),
             in_place=in_place,
             store=self.store,
         )
-        return Cache(head)
 
-    def run(self, epoch: Epoch, cache: Cache, snapshots: set[int]) -> list[tuple[str, Report]]:
-        """Write the change logs of an epoch, one per slot: what tasks do."""
+    def run(self, epoch: Epoch, cache: Groups, snapshots: set[int]) -> list[tuple[str, Report]]:
+        """Write the change logs of an epoch, one per slot, and snapshots, or merged runs: what tasks do."""
         number, run = (self.last.epoch + 1 if self.last is not None else 0), os.urandom(4).hex()
         found = []
         for slot in range(2):
-            log, report = LogWriter(), Report(operator=OPERATOR, slot=slot)
+            log, report = log_of(cache.head), Report(operator=OPERATOR, slot=slot)
             changes: dict[int, dict[bytes, bytes | None]] = {}
             for user, entries in epoch.items():
                 changes.setdefault(group_of(user, self.groups), {}).update(entries)
             for group in sorted(group for group in changes if group % 2 == slot):
                 entries = dict(sorted(changes[group].items()))
                 log.add(group, list(entries), list(entries.values()))
-            for group in sorted(group for group in snapshots if group % 2 == slot and group < self.groups):
+            chosen = sorted(group for group in snapshots if group % 2 == slot and group < self.groups)
+            if isinstance(cache, RunGroups):
+                report.merged = cache.merge(self._counts(chosen))
+                chosen = []
+            for group in chosen:
+                assert isinstance(cache, Cache)
                 taken = cache.snapshot(group)
                 if taken is not None:
                     report.snapshots.append((group, *msgspec.structs.astuple(taken[1])))
             path = log.write(self.storage, log_directory(home_of(OPERATOR, 0), number, run), report)
             found.append((path, report))
         return found
+
+    def _counts(self, groups: list[int]) -> dict[int, int]:
+        """Say how many of its newest runs are merged for each group: one more in each epoch, up to all of them."""
+        runs = {group: sum(group in dict(run.groups) for run in self.state.runs or ()) for group in groups}
+        assert self.last is not None or not any(runs.values())
+        epoch = self.last.epoch if self.last is not None else 0
+        return {group: 1 + epoch % count for group, count in runs.items() if count}
 
     def commit(self, found: list[tuple[str, Report]]) -> None:
         """Make an epoch durable, and tidy up."""
@@ -167,7 +187,12 @@ class Driver:
                 changed[group] = (epoch, id)
             for group, *reference in report.snapshots:
                 snapshots[group] = SnapshotRef(*reference)
-        state = OperatorState(logs=tuple(logs), changed=tuple(changed), snapshots=tuple(snapshots))
+        state = OperatorState(
+            logs=tuple(logs),
+            changed=tuple(changed),
+            snapshots=tuple(snapshots),
+            runs=runs_after(self.state.runs, found),
+        )
         self.last = Commit(
             epoch=epoch,
             id=id,
@@ -187,7 +212,7 @@ def through_a_savepoint(driver: Driver, scratch: str, checkpoint: str, groups: i
     assert driver.last is not None
     portable = PortableFunction(forms.Form(OPERATOR, FIELDS, {f.name: f.type for f in TYPES}), KEYS, TYPES)
     loaded: list[dict[bytes, bytes]] = [{} for _ in range(groups)]
-    cache = driver.cache(scratch, in_place=True)
+    cache = groups_of(driver.head(scratch, in_place=True))
     for group in range(driver.groups):
         store = cache.bring(group)
         with store.reader() as reader:
@@ -202,14 +227,22 @@ def through_a_savepoint(driver: Driver, scratch: str, checkpoint: str, groups: i
     written = Snapshots(Storage(checkpoint), home_of(OPERATOR, 0), kind.format, Throttle())
     changed: list[Any] = [None] * groups
     snapshots: list[Any] = [None] * groups
+    runs: list[RunRef] = []
     for group, entries in enumerate(loaded):
-        if entries:
+        if entries and driver.store == RUNS:
+            stem = f"{run_directory(home_of(OPERATOR, 0))}/{version.epoch}"
+            path = write_run(Storage(checkpoint), stem, {group: part_of(entries)}, {})
+            changed[group] = (version.epoch, version.commit)
+            runs.append(RunRef(path, ((group, len(entries)),)))
+        elif entries:
             store = kind.open(f"{scratch}/{group}")
             store.apply([Edits(entries)], version)
             changed[group] = (version.epoch, version.commit)
             snapshots[group] = written.write(group, store, version, f"{scratch}/{group}.snapshot")
             store.close()
-    state = OperatorState(changed=tuple(changed), snapshots=tuple(snapshots))
+    state = OperatorState(
+        changed=tuple(changed), snapshots=tuple(snapshots), runs=tuple(runs) if driver.store == RUNS else None
+    )
     record = Commit(
         epoch=version.epoch,
         id=version.commit,

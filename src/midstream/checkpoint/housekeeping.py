@@ -29,6 +29,8 @@ class Housekeeping:
         self._kept: deque[Commit] = deque(maxlen=max(keep, 1))  # the newest, each of which stays restorable
         self._aside: set[str] = set()  # directories of rows that were put aside
         self._forgotten: set[str] = set()  # where operators were that are forgotten
+        self._runs: set[str] = set()  # what kept records name
+        self._log_directories: set[str] = set()  # of epochs whose record is gone, while some of their runs are named
         self._pinned = 0  # savepoints under way: nothing is deleted meanwhile
 
     def pin(self) -> None:
@@ -47,6 +49,8 @@ class Housekeeping:
 
     def snapshots_due(self, operator: str, state: OperatorState, epoch: int) -> list[int]:
         """Choose the groups to snapshot in an epoch."""
+        if state.runs is not None:
+            return []
         if self.is_in_a_hurry:
             return changed_since_snapshot(state)
         budget = self._budget + self.log_bytes // 4
@@ -115,9 +119,24 @@ class Housekeeping:
         gone = [e for e in self._epochs if not any(first <= e <= last for first, last in ranges)]
         for epoch in gone:
             for operator, state in commit.operators.items():
-                self._storage.delete(layout.log_directory(layout.home_of(operator, state.born), epoch))
+                directory = layout.log_directory(layout.home_of(operator, state.born), epoch)
+                if state.runs is None:
+                    self._storage.delete(directory)
+                else:
+                    self._log_directories.add(directory)
             self._journal.forget(epoch)
             self._epochs.remove(epoch)
+        self._forget_runs(kept)
+
+    def _forget_runs(self, kept: Iterable[OperatorState]) -> None:
+        """Delete the runs that no kept record names any more."""
+        named = {run.path for state in kept for run in state.runs or ()}
+        for path in self._runs - named:
+            self._storage.delete(path)
+        self._runs = named
+        for directory in self._log_directories - {path.rsplit("/", 2)[0] for path in named}:
+            self._storage.delete(directory)
+            self._log_directories.discard(directory)
 
     def _delete_home(self, home: str) -> None:
         directory = layout.state_directory(home)
@@ -140,6 +159,8 @@ class Housekeeping:
         self._aside.update(each.path.rsplit("/", 2)[0] for state in states for each in state.backlog)
         named = {log.path for state in states for log in state.logs}
         named |= {snapshot.path for state in states for snapshot in state.snapshots if snapshot is not None}
+        self._runs = {run.path for state in states for run in state.runs or ()}
+        named |= self._runs
         homes = {operator: layout.home_of(operator, state.born) for operator, state in commit.operators.items()}
         for operator in self._storage.list(layout.STATE):
             for born in self._storage.list(f"{layout.STATE}/{operator}"):
@@ -147,6 +168,10 @@ class Housekeeping:
                     self.discard(layout.state_directory(f"{operator}/{born}"), commit.epoch)
         for operator, home in homes.items():
             self._sweep_logs(home, commit.epoch, named)
+            merged = layout.run_directory(home)
+            for path in (f"{merged}/{name}" for name in self._storage.list(merged)):
+                if path not in named:
+                    self.discard(path, commit.epoch)
             self._sweep_snapshots(operator, commit, named)
 
     def _take_up_records(self) -> list[Commit]:
@@ -163,7 +188,10 @@ class Housekeeping:
     def _sweep_logs(self, home: str, epoch: int, named: set[str]) -> None:
         """Delete the change logs of an operator, and the rows that it has put aside, that no record names."""
         root, aside = layout.log_directory(home, 0).rsplit("/", 1)[0], layout.backlog_directory(home)
+        of_runs = {path.rsplit("/", 2)[0] for path in self._runs}
         for directory in (f"{root}/{name}" for name in self._storage.list(root)):
+            if directory in of_runs and layout.epoch_of(directory.rsplit("/", 1)[1]) not in self._epochs:
+                self._log_directories.add(directory)
             for run in (f"{directory}/{name}" for name in self._storage.list(directory)):
                 for log in (f"{run}/{name}" for name in self._storage.list(run)):
                     if log not in named:

@@ -64,6 +64,11 @@ def log_directory(home: str, epoch: int, run: str = "") -> str:
     return f"{STATE}/{home}/log/{epoch:012}" + (f"/{run}" if run else "")
 
 
+def run_directory(home: str) -> str:
+    """Return the directory of an operator's merged runs."""
+    return f"{STATE}/{home}/run"
+
+
 def backlog_directory(home: str, epoch: int | None = None, run: str = "") -> str:
     """Return the directory of the rows that one run of an epoch has put aside."""
     return f"{STATE}/{home}/backlog" + (f"/{epoch:012}/{run}" if epoch is not None else "")

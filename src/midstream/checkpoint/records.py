@@ -46,6 +46,20 @@ class LogRef(msgspec.Struct, frozen=True, array_like=True):
     groups: tuple[tuple[int, int, int], ...]  # (group, changes, epoch of its change before), as they lie in the file
 
 
+class RunRef(msgspec.Struct, frozen=True, array_like=True):
+    """A run, and the groups whose state it is still a part of."""
+
+    path: str
+    groups: tuple[tuple[int, int], ...]  # (group, entries)
+
+
+class Merged(msgspec.Struct, frozen=True, array_like=True):
+    """A run that a slot has merged of older ones."""
+
+    path: str
+    groups: tuple[tuple[int, int, int], ...]  # (group, entries, how many of its newest committed runs it is made of)
+
+
 class SnapshotRef(msgspec.Struct, frozen=True, array_like=True):
     """A snapshot of a group as of a committed epoch."""
 
@@ -98,6 +112,8 @@ class Report(msgspec.Struct, kw_only=True):
     caught_up: list[int] = []  # groups that have made up for all they had missed
     copied: int = 0  # bytes of state that came from the durable store
     times: dict[str, float] = {}  # seconds per part of the task
+    is_run: bool = False  # the file is a run
+    merged: Merged | None = None  # a run made of older ones
     failure: str = ""  # the traceback of an exception in the user's code; the rest says nothing then
 
 
@@ -132,6 +148,7 @@ class OperatorState(msgspec.Struct, frozen=True, kw_only=True):
     logs: tuple[LogRef, ...] = ()
     changed: tuple[tuple[int, str] | None, ...] = ()  # group -> (epoch, commit) of its last change
     snapshots: tuple[SnapshotRef | None, ...] = ()  # group -> its newest snapshot
+    runs: tuple[RunRef, ...] | None = None  # in a store of runs: all that makes up the state, the newest first
     deadlines: dict[int, tuple[int | None, int | None]] = {}  # group -> next (event, processing) deadline
     layouts: dict[int, str] = {}  # where a form of the state begins -> that form of keys and values
     top: int = 0  # the first number that no form has used yet

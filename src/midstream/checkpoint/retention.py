@@ -66,6 +66,8 @@ def _absent(commits: Sequence[Commit]) -> set[int]:
     }
     absent = set()
     for operator, state in commits[-1].operators.items() if commits else ():
+        if state.runs is not None:
+            continue  # the record names all that makes up the state
         for group in changed_since_snapshot(state):
             snapshot, change = state.snapshots[group] if state.snapshots else None, state.changed[group]
             at = change[0] if change is not None else NEVER
@@ -85,7 +87,7 @@ def needed(commits: Iterable[Commit]) -> list[tuple[int, int]]:
     """
     commits = list(commits)
     ranges = {(commit.epoch, commit.epoch) for commit in commits}
-    for state in (state for commit in commits for state in commit.operators.values()):
+    for state in (s for commit in commits for s in commit.operators.values() if s.runs is None):
         for group, changed in enumerate(state.changed):
             if changed is not None:
                 snapshot = state.snapshots[group] if state.snapshots else None

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, replace
 
-from midstream.checkpoint.records import Commit
+from midstream.checkpoint.records import Commit, OperatorState
 from midstream.epoch.beginning import Beginning
 from midstream.epoch.settings import Settings
 from midstream.operators.keyed_run import KeyedRun
@@ -14,8 +15,11 @@ from midstream.operators.watermarks import regimes_of, watermark_of
 from midstream.placement.assignment import Serving
 from midstream.plan.windows import END_OF_TIME
 from midstream.state.history import Head, logs_of
+from midstream.state.runs import tiers
 
 _COMBINE_BELOW = 0.5  # distinct keys per row below which rows are folded in the JVM before they go to Python
+_REWRITTEN = 4  # rows that merging may write for each that the epoch before has logged,
+_LITTLE = 50_000  # and this many where it has logged few
 _BUSY = 100  # rows of every slot in the last epoch from which all slots are expected to have some in the next
 
 
@@ -57,6 +61,7 @@ class Briefing:
             before=state.watermark,
             due=due,
             snapshots=snapshots,
+            merges=merges_due(state),
             prefetch=settings.prefetch_budget if tuned.prefetch_budget is None else tuned.prefetch_budget,
             prefetch_seconds=(settings.prefetch_time if tuned.prefetch_time is None else tuned.prefetch_time) / 1e6,
             keys_per_row=density.keys_per_row,
@@ -113,6 +118,7 @@ class Briefing:
             epoch=begins.last.epoch if begins.last is not None else -1,
             changed=state.changed or (None,) * begins.groups,
             born=state.born,
+            runs=state.runs or (),
             recent=tuple(logs_of(commit, id) for commit in self.recent),
             backlog=state.backlog,
             in_place=settings.in_place,
@@ -120,3 +126,13 @@ class Briefing:
             apart=settings.apart,
             bytes_per_second=settings.store_bytes_per_second,
         )
+
+
+def merges_due(state: OperatorState) -> dict[int, int]:
+    """Choose the groups whose newest runs are merged in an epoch, and how many of each."""
+    runs = defaultdict[int, list[int]](list)
+    for run in state.runs or ():
+        for group, entries in run.groups:
+            runs[group].append(entries)
+    written = sum(log.size for log in state.logs)
+    return tiers.chosen(runs, max(_REWRITTEN * written, _LITTLE))

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import msgspec
 
-from midstream.checkpoint.records import NEVER, Commit, LogRef, OperatorState, Report, SnapshotRef
+from midstream.checkpoint.records import NEVER, Commit, LogRef, OperatorState, Report, RunRef, SnapshotRef
 from midstream.epoch.attempt import Outcome
 from midstream.epoch.beginning import Beginning
 from midstream.epoch.publication import delivered, targets_of
@@ -50,6 +50,26 @@ def next_record(beginning: Beginning, offsets: tuple[str, ...], outcome: Outcome
 def epoch_of(change: tuple[int, str] | None) -> int:
     """Return the epoch of a group's last change."""
     return NEVER if change is None else change[0]
+
+
+def runs_after(runs: Sequence[RunRef] | None, found: Sequence[tuple[str, Report]]) -> tuple[RunRef, ...] | None:
+    """Put what an epoch has changed before the runs of the epochs before, and what it has merged in their place."""
+    if not any(report.is_run for _, report in found):
+        return None if runs is None else tuple(runs)
+    new = [RunRef(path, tuple(report.groups)) for path, report in found if report.is_run and report.groups]
+    merged = [report.merged for _, report in found if report.merged is not None]
+    left = {group: count for each in merged for group, _, count in each.groups}  # group -> runs that are replaced
+    new += [RunRef(each.path, tuple((g, n) for g, n, _ in each.groups if n)) for each in merged if each.path]
+    for run in runs or ():
+        kept = []
+        for group, entries in run.groups:
+            if left.get(group, 0):
+                left[group] -= 1
+            else:
+                kept.append((group, entries))
+        if kept:
+            new.append(RunRef(run.path, tuple(kept)))
+    return tuple(new)
 
 
 def _event_times(last: Commit | None, outcome: Outcome) -> dict[str, int]:
@@ -125,7 +145,12 @@ def _with_groups(
             if event is not None or clock is not None:
                 deadlines[group] = (event, clock)
     return msgspec.structs.replace(
-        state, logs=tuple(logs), changed=tuple(changed), snapshots=tuple(snapshots), deadlines=deadlines
+        state,
+        logs=tuple(logs),
+        changed=tuple(changed),
+        snapshots=tuple(snapshots),
+        runs=runs_after(state.runs, found),
+        deadlines=deadlines,
     )
 
 

@@ -32,7 +32,7 @@ from midstream.flow.flow import Flow
 from midstream.flow.triggers import Trigger
 from midstream.job.job import Job
 from midstream.job.savepoint.restore import restore_savepoint
-from midstream.job.store import check_kept, check_on_executors
+from midstream.job.store import check_kept, check_where_it_runs
 from midstream.modifications.relocations import rebalance
 from midstream.operators.resolve import resolve
 from midstream.operators.resolved import Resolved
@@ -71,9 +71,9 @@ class Options:
             or, on a cluster, the working directory of each executor. Executors never share a copy.
         keep_epochs: how many committed epochs stay restorable.
         rows_per_arrow_batch: rows per batch between the JVM and Python.
-        store: the kind of store that groups are kept in: "lmdb", or one of another package, by where it is imported
-            from, "package.module:Name": a `StoreKind`, see `midstream.state.stores.contract`. It is fixed for the
-            job's life; start from a savepoint to exchange it.
+        store: the kind of store that groups are kept in: "lmdb"; "runs", on one host, on trial; or one of another
+            package, by where it is imported from, "package.module:Name": a `StoreKind`, see
+            `midstream.state.stores.contract`. It is fixed for the job's life; start from a savepoint to exchange it.
         restore_in_place: read snapshots where they are instead of copying them first, where the store is a disk.
         prefetch_budget: bytes of state that a slot copies per epoch beside its work: what it reads in place, what it
             will serve after a move, what it has lost.
@@ -172,7 +172,7 @@ def start(
     lease = Lease(storage)
     try:
         journal = Journal(storage, None if storage.is_local else Exclusive(spark, storage).create)
-        check_on_executors(spark, options.store)
+        check_where_it_runs(spark, storage, options.store)
         identity = _identity(spark, journal, flow, savepoint, groups, options.store)
         resolved, drifted = _plan_to_run(spark, journal, identity.job, flow, on_drift)
         engine = _engine(spark, journal, identity, resolved, flow.name, trigger, options, lease)

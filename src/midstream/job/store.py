@@ -9,15 +9,21 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from midstream.checkpoint.records import Identity
+from midstream.checkpoint.storage import Storage
 from midstream.errors import CheckpointError, PlanError, StateError
-from midstream.state.stores.kinds import BUILT_IN, store_kind
+from midstream.state.stores.kinds import BUILT_IN, RUNS, store_kind
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def check_on_executors(spark: SparkSession, store: str) -> None:
-    """Refuse a store of another package that tasks cannot import."""
+def check_where_it_runs(spark: SparkSession, checkpoint: Storage, store: str) -> None:
+    """Refuse a store that tasks cannot import, or that is not for where the job runs."""
+    if store == RUNS and not (checkpoint.is_local and (spark.sparkContext.master or "").startswith("local")):
+        raise PlanError(
+            f"store={store!r} reads state where it is stored, and is for one host and a checkpoint on its disk yet; "
+            f"leave it out for {checkpoint.root} on {spark.sparkContext.master}"
+        )
     if store in BUILT_IN:
         return
     tasks = max(spark.sparkContext.defaultParallelism, 1)

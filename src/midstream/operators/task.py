@@ -28,12 +28,13 @@ from midstream.plan.routing import Routing
 from midstream.spark import executors
 from midstream.state.backlog import read_rows, write_rows
 from midstream.state.budget import Budget
-from midstream.state.cache import Cache
 from midstream.state.changelog import LogWriter
 from midstream.state.copying import complete, fetch, seconds_to_look_up
+from midstream.state.groups import Groups, groups_of, log_of
 from midstream.state.heat import counted, hottest_first
 from midstream.state.history import Head
 from midstream.state.keys import KeyCodec
+from midstream.state.runs.groups import RunGroups
 
 SLOT, GROUP = "_slot", "_group"
 MARKER = -1  # the group of the row that carries a slot's identity
@@ -71,6 +72,7 @@ class Epoch:
     before: int | None = None  # the watermark of the epoch before
     due: frozenset[int] = frozenset()  # groups that have a timer or an expiry due
     snapshots: frozenset[int] = frozenset()  # groups to snapshot
+    merges: Mapping[int, int] = field(default_factory=dict)  # group -> how many of its newest runs become one
     prefetch: int = 0  # bytes that a slot may copy beside its work,
     prefetch_seconds: float = 0.0  # and how long that may take
     relocation: Relocation | None = None  # what moves
@@ -83,7 +85,7 @@ class Work:
     """One slot, one epoch: the tools and the results."""
 
     slot: int
-    cache: Cache
+    cache: Groups
     log: LogWriter = field(default_factory=LogWriter)
     report: Report = field(default_factory=lambda: Report(operator="", slot=0))
     _clock: float = field(default_factory=time.perf_counter)
@@ -138,8 +140,8 @@ class SlotTask(ABC):
         real = groups != MARKER
         rows = rows.filter(pa.array(real))
         budget = Budget(self.epoch.prefetch, self.epoch.prefetch_seconds)
-        cache = Cache(self.head, lazy=self._moves.lazy, budget=budget)
-        work = Work(self.routing.tokens.index(int(found[0])), cache)
+        cache = groups_of(self.head, lazy=self._moves.lazy, budget=budget)
+        work = Work(self.routing.tokens.index(int(found[0])), cache, log_of(self.head))
         mine = frozenset(self.routing.groups_of(work.slot))
         if not mine and not self._moves.concerns(work.slot):
             return []
@@ -169,7 +171,7 @@ class SlotTask(ABC):
         """Report an exception of the user's code: were it raised, Spark would try again, each time in a new process."""
         slot = self.routing.tokens.index(rows.column(SLOT)[0].as_py())
         report = Report(operator=self.operator, slot=slot, failure=why)
-        LogWriter().write(Storage(self.head.checkpoint), self.directory, report)
+        log_of(self.head).write(Storage(self.head.checkpoint), self.directory, report)
         return []
 
     def _beside_another(
@@ -178,7 +180,7 @@ class SlotTask(ABC):
         """Process groups that another slot owns, and keep nothing but a checksum; return the rows of the slot's own."""
         twice = frozenset(self._moves.both.get(work.slot, ()))
         is_mine = np.isin(groups, sorted(mine))
-        trial = Work(work.slot, work.cache)
+        trial = Work(work.slot, work.cache, log_of(self.head))
         self.work(trial, rows.filter(pa.array(~is_mine)), groups[~is_mine], twice)
         work.report.digests |= trial.log.digests(twice, values=self.comparable)
         work.lap("beside")
@@ -191,7 +193,7 @@ class SlotTask(ABC):
     def _come_and_go(self, work: Work, mine: frozenset[int]) -> None:
         """Release what is served elsewhere, and copy what must be here before rows are processed."""
         for group in self._moves.drop.get(work.slot, ()):
-            work.cache.copies.drop(group)
+            work.cache.drop(group)
         work.cache.bring_all(sorted(self._moves.first & mine))
 
     def _catch_up_and_work(
@@ -239,6 +241,8 @@ class SlotTask(ABC):
         needed = hottest_first({*rows, *(self.epoch.due & mine), *missed}, rows, self.epoch.heat)
         cache, deferred, patience = work.cache, set(), self.epoch.prefetch_seconds
         far = [group for group in needed if cache.must_come(group)]
+        if isinstance(cache, RunGroups):
+            return frozenset()
         if cache.reads_there and missed.isdisjoint(far):
             keys = {group: ceil(rows.get(group, 0) * self.epoch.keys_per_row) for group in far}
             if seconds_to_look_up(cache, keys, patience) <= patience:
@@ -262,13 +266,17 @@ class SlotTask(ABC):
         return output
 
     def _take_snapshots(self, work: Work, mine: frozenset[int]) -> None:
-        """Take the snapshots that are due, unless this epoch had to read from the store for its rows.
+        """Take the snapshots that are due, unless this epoch had to read from the store for its rows; or merge runs.
 
         The driver asks for them again.
         """
-        if not work.cache.restored:
-            for group in sorted(group for group in self.epoch.snapshots & mine if work.cache.copies.is_here(group)):
-                taken = work.cache.snapshot(group)
+        cache = work.cache
+        if isinstance(cache, RunGroups):
+            due = {group: count for group, count in self.epoch.merges.items() if group in mine}
+            work.report.merged = cache.merge(due) if due else None
+        elif not cache.restored:
+            for group in sorted(group for group in self.epoch.snapshots & mine if cache.copies.is_here(group)):
+                taken = cache.snapshot(group)
                 if taken is not None:
                     work.report.snapshots.append((group, *msgspec.structs.astuple(taken[1])))
 

@@ -67,6 +67,14 @@ class Cache:
         is_there = self.copies.is_whole if self.reads_there else self.lacks_logs_only  # the second looks into the copy
         return self.head.changed[group] is not None and not is_there(group)
 
+    def is_whole(self, group: int) -> bool:
+        """Whether all of a group is in a copy that is here, or there is nothing of it."""
+        return self.head.changed[group] is None or self.copies.is_whole(group)
+
+    def drop(self, group: int) -> None:
+        """Drop the copy of a group."""
+        self.copies.drop(group)
+
     def lacks_logs_only(self, group: int) -> bool:
         """Whether there is a copy of a group that change logs can bring to the head, and not one of other days."""
         try:

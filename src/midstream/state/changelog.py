@@ -33,10 +33,19 @@ class LogWriter:
 
     def __init__(self) -> None:
         self._batches: list[tuple[int, pa.Array, pa.Array]] = []
+        self._numbers: np.dtype[Any] | None = None
 
-    def add_fixed(self, group: int, keys: Bytes, values: Bytes) -> None:
-        """Add puts whose keys and values are the rows of two byte matrices."""
+    def add_fixed(self, group: int, keys: Bytes, values: Bytes, numbers: np.dtype[Any] | None = None) -> None:
+        """Add puts whose keys and values are the rows of two byte matrices.
+
+        Args:
+            group: that they are of.
+            keys: one in each row.
+            values: one in each row.
+            numbers: which numbers each value is made of, where that is known; the same for all of a log.
+        """
         self._batches.append((group, _fixed(keys), _fixed(values)))
+        self._numbers = numbers
 
     def add(self, group: int, keys: list[bytes], values: list[bytes | None]) -> None:
         """Add puts and, where the value is `None`, deletions."""
@@ -61,17 +70,9 @@ class LogWriter:
 
     def write(self, storage: Storage, directory: str, report: Report, *, content: bool = True) -> str:
         """Write the file and return its path; without `content` the state is not part of the checksum."""
+        self._note(report, content=content)
         schemas = {(keys.type, values.type) for _, keys, values in self._batches}
         types = schemas.pop() if len(schemas) == 1 else (pa.binary(), pa.binary())
-        report.groups = [(group, len(keys)) for group, keys, _ in self._batches]
-        hasher = Hasher()
-        for _, *arrays in self._batches:
-            report.bytes += sum(array.nbytes for array in arrays)
-            for array in arrays[: 2 if content else 1]:
-                for buffer in array.buffers():
-                    if buffer is not None:
-                        hasher.update(buffer)
-        report.content = digest(hasher)
         if pa.binary() in types and report.bytes > _MOST_IN_BINARY:
             types = (pa.large_binary(), pa.large_binary())
         columns = [_concatenated((batch[i] for batch in self._batches), each) for i, each in enumerate(types, start=1)]
@@ -84,6 +85,18 @@ class LogWriter:
         path = named_by_content(f"{directory}/{report.slot:04}-{os.urandom(6).hex()}", buffer)
         storage.write_new(path, buffer)
         return path
+
+    def _note(self, report: Report, *, content: bool) -> None:
+        """Say in the report what is logged: of which groups, how much, and with which checksum."""
+        report.groups = [(group, len(keys)) for group, keys, _ in self._batches]
+        hasher = Hasher()
+        for _, *arrays in self._batches:
+            report.bytes += sum(array.nbytes for array in arrays)
+            for array in arrays[: 2 if content else 1]:
+                for buffer in array.buffers():
+                    if buffer is not None:
+                        hasher.update(buffer)
+        report.content = digest(hasher)
 
 
 def read_report(storage: Storage, path: str) -> Report:

@@ -6,7 +6,9 @@ import os
 import time
 from collections.abc import Iterable, Mapping
 from random import SystemRandom
+from typing import Protocol
 
+from midstream.state.budget import Budget
 from midstream.state.cache import Cache
 
 _PAGE = 4096  # what is read of a file at least
@@ -14,11 +16,29 @@ _PROBES = 8  # pages that are read to see how fast a store is
 _random = SystemRandom()  # what a user's code makes of `random` stays as it is
 
 
-def complete(cache: Cache, groups: Iterable[int]) -> int:
+class Copied(Protocol):
+    """Groups that may have to be copied before they are here."""
+
+    budget: Budget
+
+    def is_whole(self, group: int) -> bool:
+        """Whether all of a group is here."""
+        ...
+
+    def lacks_logs_only(self, group: int) -> bool:
+        """Whether a group is here but for its last changes."""
+        ...
+
+    def bring_whole(self, group: int) -> None:
+        """Copy a group."""
+        ...
+
+
+def complete(cache: Copied, groups: Iterable[int]) -> int:
     """Copy groups that are not here, or only read in place, until the budget is spent; return how many are left."""
     left = 0
     for group in groups:
-        if cache.head.changed[group] is not None and not cache.copies.is_whole(group):
+        if not cache.is_whole(group):
             if cache.budget.is_spent:
                 left += 1
                 continue
@@ -27,7 +47,7 @@ def complete(cache: Cache, groups: Iterable[int]) -> int:
     return left
 
 
-def fetch(cache: Cache, groups: Iterable[int]) -> list[int]:
+def fetch(cache: Copied, groups: Iterable[int]) -> list[int]:
     """Bring groups until the budget is spent; return those that are here.
 
     One that is here already costs nothing of it: it only follows along.

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from midstream.checkpoint.journal import Journal
 from midstream.checkpoint.layout import commit_file, home_of
-from midstream.checkpoint.records import NEVER, Commit, Deferred, OperatorState, SnapshotRef
+from midstream.checkpoint.records import NEVER, Commit, Deferred, OperatorState, RunRef, SnapshotRef
 from midstream.checkpoint.storage import Storage
 from midstream.state.stores.contract import Version
 from midstream.state.stores.kinds import DEFAULT
@@ -36,6 +36,7 @@ class Head:
     epoch: int  # of the newest commit record, -1 for none
     changed: tuple[tuple[int, str] | None, ...]  # group -> (epoch, commit) of its last change
     born: int = 0  # the first epoch that had the operator
+    runs: tuple[RunRef, ...] = ()  # in a store of runs: what the state is, the newest first
     recent: tuple[LogsOf, ...] = ()  # the newest epochs, oldest first; older ones are read from the store
     backlog: tuple[Deferred, ...] = ()  # rows that wait for the state of their group, oldest epoch first
     in_place: bool = False  # open snapshots in place instead of copying them

@@ -19,11 +19,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from midstream.checkpoint.layout import commit_file
 from midstream.state import location as location_module
 from midstream.state.budget import Budget
-from midstream.state.cache import Cache
 from midstream.state.copying import complete
+from midstream.state.groups import Groups, groups_of
 from midstream.state.location import discard_other_boots
 from midstream.state.stores.contract import Version
-from midstream.state.stores.kinds import DEFAULT, store_kind
+from midstream.state.stores.kinds import RUNS, store_kind
 from midstream.state.stores.lmdb import close_environment
 from tests.support.edits import Edits
 from tests.support.store_driver import (
@@ -47,7 +47,7 @@ hosts = st.sampled_from(HOSTS)
 class StateOfAJob(RuleBasedStateMachine):
     """Whatever happens, what is read is what the dictionary holds."""
 
-    store = DEFAULT
+    store = "lmdb"
 
     def __init__(self) -> None:
         super().__init__()
@@ -57,6 +57,7 @@ class StateOfAJob(RuleBasedStateMachine):
         self.models: dict[str, Model] = {}  # commit id -> what it holds
         self.checked = True
         self.boots = 0
+        self.back = 0  # how many epochs it can go back: those that are kept
 
     @initialize(groups=st.integers(1, 4), keep=st.integers(1, 3))
     def start(self, groups: int, keep: int) -> None:
@@ -95,7 +96,10 @@ class StateOfAJob(RuleBasedStateMachine):
         self.models[self.driver.last.id] = dict(self.model)
         self.checked = False
 
-    def check(self, cache: Cache, group: int) -> None:
+    def groups(self, host: str, *, in_place: bool) -> Groups:
+        return groups_of(self.driver.head(self.host(host), in_place=in_place))
+
+    def check(self, cache: Groups, group: int) -> None:
         assert contents(cache.bring(group)) == self.expected(group)
 
     # --- what a job does ---
@@ -103,29 +107,30 @@ class StateOfAJob(RuleBasedStateMachine):
     @rule(epochs=st.lists(edits, min_size=1, max_size=4), host=hosts, snapshots=some_groups, in_place=st.booleans())
     def commit_epochs(self, epochs: list[Drawn], host: str, snapshots: set[int], in_place: bool) -> None:
         for epoch in map(as_entries, epochs):
-            found = self.driver.run(epoch, self.driver.cache(self.host(host), in_place=in_place), snapshots)
+            found = self.driver.run(epoch, self.groups(host, in_place=in_place), snapshots)
             self.driver.commit(found)
             for user, entries in epoch.items():
                 self.model[user] = Edits(entries).applied_to(self.model.get(user, {}))
             self.committed()
+            self.back = min(self.back + 1, self.driver.keep - 1)
             snapshots = set()
 
     @rule(drawn=edits, host=hosts, snapshots=some_groups)
     def drop_an_epoch(self, drawn: Drawn, host: str, snapshots: set[int]) -> None:
-        self.driver.run(as_entries(drawn), self.driver.cache(self.host(host), in_place=False), snapshots)
+        self.driver.run(as_entries(drawn), self.groups(host, in_place=False), snapshots)
 
     @rule(count=st.integers(1, 4), snapshots=st.just({0, 1, 2, 3}) | some_groups)
     def be_idle(self, count: int, snapshots: set[int]) -> None:
         """Let retention delete all that it may."""
         for _ in range(count):
-            cache = self.driver.cache(self.host("one"), in_place=False)
-            self.driver.commit(self.driver.run({}, cache, snapshots))
+            self.driver.commit(self.driver.run({}, self.groups("one", in_place=False), snapshots))
             self.committed()
+            self.back = min(self.back + 1, self.driver.keep - 1)
             snapshots = set()
 
     @rule(host=hosts, groups=some_groups, in_place=st.booleans())
     def bring(self, host: str, groups: set[int], in_place: bool) -> None:
-        cache = self.driver.cache(self.host(host), in_place=in_place)
+        cache = self.groups(host, in_place=in_place)
         for group in groups:
             if group < self.driver.groups:
                 self.check(cache, group)
@@ -212,6 +217,7 @@ class StateOfAJob(RuleBasedStateMachine):
         self.driver = Driver(checkpoint, job, groups, self.driver.keep, self.store)
         self.model = dict(model)
         self.committed()
+        self.back = 0
 
     @precondition(lambda self: self.driver.last is not None)
     @rule(epochs=st.integers(1, 2))
@@ -220,7 +226,8 @@ class StateOfAJob(RuleBasedStateMachine):
         driver = self.driver
         assert driver.last is not None
         target = driver.last.epoch - epochs
-        if epochs < driver.keep and driver.storage.exists(commit_file(target)):
+        if epochs <= self.back and driver.storage.exists(commit_file(target)):
+            self.back -= epochs
             for epoch in range(target + 1, driver.last.epoch + 1):
                 driver.storage.delete(commit_file(epoch))
             self.restart()
@@ -240,6 +247,7 @@ class StateOfAJob(RuleBasedStateMachine):
         shutil.rmtree(before)
         self.backup = None
         self.committed()
+        self.back = 0
 
     # --- what always holds ---
 
@@ -248,7 +256,8 @@ class StateOfAJob(RuleBasedStateMachine):
         if self.checked:
             return
         scratch = self.new("scratch")
-        cache = self.driver.cache(scratch, in_place=self.driver.last is not None and self.driver.last.epoch % 2 == 0)
+        in_place = self.driver.last is not None and self.driver.last.epoch % 2 == 0
+        cache = groups_of(self.driver.head(scratch, in_place=in_place))
         for group in range(self.driver.groups):
             self.check(cache, group)
         self.close(scratch)
@@ -282,3 +291,27 @@ class StateInAnotherStore(StateOfAJob):
 
 TestStateInAnotherStore = StateInAnotherStore.TestCase
 TestStateInAnotherStore.settings = settings(TestStateOfAJob.settings, max_examples=20)
+
+
+class StateInRuns(StateOfAJob):
+    """The same, in sorted runs: there are no caches that could be damaged."""
+
+    store = RUNS
+
+    copy_what_is_read_in_place = lose_the_cache = find_the_file_of_another_job_in_the_cache = None  # type: ignore[assignment]
+    lose_files_of_the_cache_or_their_ends = None  # type: ignore[assignment]
+
+    @invariant()
+    def nothing_is_kept_that_no_record_needs(self) -> None:
+        """Every file of state is one that a kept record names, or of an epoch that was dropped."""
+        driver = self.driver
+        if driver.last is None:
+            return
+        kept = [driver.journal.commit(epoch) for epoch in driver.journal.epochs()]
+        named = {run.path for commit in kept for state in commit.operators.values() for run in state.runs or ()}
+        assert all(driver.storage.exists(path) for path in named)
+        assert len(kept) <= driver.keep
+
+
+TestStateInRuns = StateInRuns.TestCase
+TestStateInRuns.settings = settings(TestStateOfAJob.settings, max_examples=60)

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from midstream.checkpoint import layout
 from midstream.checkpoint.journal import Journal
-from midstream.checkpoint.records import FORMAT, Commit, Identity, OperatorState, SnapshotRef
+from midstream.checkpoint.records import FORMAT, Commit, Identity, OperatorState, RunRef, SnapshotRef
 from midstream.checkpoint.storage import Storage
 from midstream.errors import CheckpointError
 from midstream.job.savepoint.files import verify
@@ -29,9 +29,13 @@ from midstream.plan.compatibility import check_groups, check_state_fits
 from midstream.plan.routing import DEFAULT_GROUPS
 from midstream.plan.windows import LONG_AGO
 from midstream.state.entries import EVENT, EXPIRY, PROCESSING, deadline_of
+from midstream.state.runs.keys import key_column
+from midstream.state.runs.part import Part
+from midstream.state.runs.values import ByteValues
+from midstream.state.runs.writer import write_run
 from midstream.state.snapshots import Snapshots
 from midstream.state.stores.contract import Version
-from midstream.state.stores.kinds import store_kind
+from midstream.state.stores.kinds import RUNS, store_kind
 from midstream.state.throttle import Throttle
 
 if TYPE_CHECKING:
@@ -147,9 +151,13 @@ class _Restoring:
         changed: list[tuple[int, str] | None] = [None] * self.groups
         snapshots: list[SnapshotRef | None] = [None] * self.groups
         deadlines: dict[int, tuple[int | None, int | None]] = {}
+        runs: list[RunRef] = []
         for row in loaded:
             changed[row.group] = (version.epoch, version.commit)
-            snapshots[row.group] = SnapshotRef(version.epoch, version.commit, row.path, row.size, row.checksum)
+            if self.store == RUNS:
+                runs.append(RunRef(row.path, ((row.group, row.size),)))
+            else:
+                snapshots[row.group] = SnapshotRef(version.epoch, version.commit, row.path, row.size, row.checksum)
             if keyed_kind_of(operator).looks_at_once:
                 deadlines[row.group] = (LONG_AGO, None)  # it is looked into at once, and says when again
             elif row.event is not None or row.clock is not None:
@@ -158,6 +166,7 @@ class _Restoring:
             born=version.epoch,
             changed=tuple(changed),
             snapshots=tuple(snapshots),
+            runs=tuple(runs) if self.store == RUNS else None,
             deadlines=deadlines,
             layouts={keyed.base: keyed.layout},
             top=keyed.top,
@@ -224,19 +233,27 @@ class LoadTask:
         yield pa.record_batch(arrays, names=names)
 
     def _write(self, scratch: str, group: int, entries: list[tuple[bytes, bytes]]) -> tuple[Any, ...]:
-        kind, version, path = store_kind(self.store), Version(*self.version), os.path.join(scratch, str(group))
-        home = layout.home_of(self.operator, version.epoch)
-        store = kind.open(path)
-        store.apply([_Puts(entries)], version)
-        snapshots = Snapshots(Storage(self.checkpoint), home, kind.format, Throttle())
-        written = snapshots.write(group, store, version, f"{path}.snapshot")
-        store.close()
         first: dict[int, int] = {}
         for entry, _ in entries:
             if entry[0] in (EVENT, PROCESSING, EXPIRY):
                 first.setdefault(entry[0], deadline_of(entry))
         clock = [first[tag] for tag in (PROCESSING, EXPIRY) if tag in first]
-        return group, written.path, written.size, written.checksum, first.get(EVENT), min(clock, default=None)
+        return group, *self._stored(scratch, group, entries), first.get(EVENT), min(clock, default=None)
+
+    def _stored(self, scratch: str, group: int, entries: list[tuple[bytes, bytes]]) -> tuple[str, int, int]:
+        """Write the entries of a group; return path, size (of a run: how many they are) and checksum."""
+        kind, version, path = store_kind(self.store), Version(*self.version), os.path.join(scratch, str(group))
+        home = layout.home_of(self.operator, version.epoch)
+        if self.store == RUNS:
+            part = Part(key_column([entry for entry, _ in entries]), ByteValues.of([value for _, value in entries]))
+            stem = f"{layout.run_directory(home)}/{version.epoch:012}"
+            return write_run(Storage(self.checkpoint), stem, {group: part}, {}), len(entries), 0
+        store = kind.open(path)
+        store.apply([_Puts(entries)], version)
+        snapshots = Snapshots(Storage(self.checkpoint), home, kind.format, Throttle())
+        written = snapshots.write(group, store, version, f"{path}.snapshot")
+        store.close()
+        return written.path, written.size, written.checksum
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ from midstream.operators.resolved import Resolved
 from midstream.operators.tables import TableForm
 from midstream.placement.assignment import Assignment
 from midstream.plan import plan as p
-from midstream.state.cache import Cache
+from midstream.state.groups import groups_of
 from midstream.state.history import Head
 
 
@@ -123,6 +123,7 @@ def _dump(context: JobContext, form: TableForm, commit: Commit, tasks: int, targ
         epoch=commit.epoch,
         changed=state.changed or (None,) * context.groups,
         born=state.born,
+        runs=state.runs or (),
         in_place=True,
         store=context.settings.store,
     )
@@ -155,7 +156,7 @@ class DumpTask:
         local = {table: os.path.join(scratch, f"{table}.parquet") for table in portable.schemas()}
         writers = {table: pq.ParquetWriter(local[table], schema) for table, schema in portable.schemas().items()}
         try:
-            cache = Cache(replace(self.head, cache=scratch))
+            cache = groups_of(replace(self.head, cache=scratch))
             for batch in batches:
                 for group in batch.column(0).to_pylist():
                     store = cache.bring(group)

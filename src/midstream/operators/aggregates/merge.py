@@ -156,6 +156,12 @@ class Merger:
             columns[a.name] = [_thawed(a, tail[i]) for tail in tails]
         return columns, known
 
+    def gathered(self, parts: list[tuple[list[Array], Array]]) -> tuple[Columns, Array]:
+        """Concatenate what was read as numbers, group by group; and which keys are known."""
+        columns = zip(*(columns for columns, _ in parts), strict=True)
+        found: Columns = {a.name: np.concatenate(c) for a, c in zip(self.fixed, columns, strict=True)}
+        return found, np.concatenate([known for _, known in parts])
+
     def encode_fixed(self, columns: Columns) -> Bytes:
         """Turn columns into a matrix of stored values, where all accumulators are fixed."""
         size = len(columns[self.fixed[0].name])

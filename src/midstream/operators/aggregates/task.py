@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -85,13 +86,18 @@ class AggregateTask(SlotTask):
     def _merged(self, work: Work, merger: Merger, rows: Rows, new: Columns) -> Columns:
         """Read what is stored, group by group, and merge."""
         stored: list[bytes | None] = []
+        parts: list[tuple[list[npt.NDArray[Any]], npt.NDArray[np.bool_]]] = []
+        matrix = None if merger.objects else rows.matrix
         for group, start, stop in spans(rows):
             store = work.cache.view(group)
             work.lap("apply")
             with store.reader() as reader:
-                stored += reader.get_many(rows.keys[start:stop])
+                if matrix is not None:
+                    parts.append(reader.get_numbers(matrix[start:stop], merger.dtype))
+                else:
+                    stored += reader.get_many(rows.keys[start:stop])
             work.lap("read")
-        old, known = merger.decode(stored)
+        old, known = merger.gathered(parts) if matrix is not None else merger.decode(stored)
         merged = merger.merge(old, new, known)
         work.lap("merge")
         return merged
@@ -112,7 +118,7 @@ class AggregateTask(SlotTask):
             others = left.pop(group, {})
             if matrix is not None and not others:
                 assert rows.matrix is not None
-                work.log.add_fixed(group, rows.matrix[start:stop], matrix[start:stop])
+                work.log.add_fixed(group, rows.matrix[start:stop], matrix[start:stop], merger.dtype)
             else:
                 put = values[start:stop] if matrix is None else [v.tobytes() for v in matrix[start:stop]]
                 work.log.add(group, [*rows.keys[start:stop], *others], [*put, *others.values()])

@@ -1,4 +1,4 @@
 """State as sorted runs: immutable Arrow files, in the order of group and key; of each key the newest run has the value.
 
-Not used by jobs yet: docs/design/2026-11-18-sorted-runs.md says what is decided, and what follows.
+docs/design/2026-11-18-sorted-runs.md says what was decided on which measurements, and what is missing.
 """

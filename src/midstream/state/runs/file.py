@@ -9,7 +9,7 @@ footer has those of the rows of each group.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -18,9 +18,8 @@ import pyarrow.ipc
 
 from midstream.checkpoint.checksum import Hasher, digest
 from midstream.errors import StateError
-from midstream.state.keys import Bytes
 from midstream.state.runs.hashes import flat
-from midstream.state.runs.keys import FixedKeys, IntegerKeys, KeyColumn, VariedKeys, concatenated
+from midstream.state.runs.keys import FixedKeys, IntegerKeys, KeyColumn, VariedKeys, concatenated, rows_of
 from midstream.state.runs.part import Part
 from midstream.state.runs.values import ByteValues, NumberValues, ValueColumn, joined
 
@@ -29,6 +28,10 @@ _HASH, _PLACE = "_hash", "_place"
 _FOOTER = "midstream.run"
 _MAGIC = 8  # bytes that a file of Arrow begins with
 _TAIL = 10  # bytes that it ends with: the length of its footer, and six more
+
+
+_NO_BYTES = pa.array([], pa.binary())
+_NOTHING: tuple[KeyColumn, ValueColumn] = VariedKeys.indexed(_NO_BYTES), ByteValues(_NO_BYTES)
 
 
 class Extent(NamedTuple):
@@ -51,10 +54,12 @@ def encoded(parts: Mapping[int, Part], about: Mapping[str, str]) -> pa.Buffer:
     """Return the content of a run's file.
 
     Args:
-        parts: by group; at least one, none empty.
+        parts: by group, none empty.
         about: what the footer says besides, by name.
     """
-    keys, values = _keys_of(list(parts.values())), joined([part.values for part in parts.values()])
+    keys, values = _NOTHING
+    if parts:
+        keys, values = _keys_of(list(parts.values())), joined([part.values for part in parts.values()])
     columns = {**_key_columns(keys), **_value_columns(values)}
     edges = np.cumsum([0, *map(len, parts.values())]).tolist()
     groups = tuple(
@@ -115,13 +120,14 @@ class RunFile:
             group: Extent(start, stop, expected)
             for (group, _, expected), start, stop in zip(self._footer.groups, edges[:-1], edges[1:], strict=True)
         }
+        self.bytes_per_entry = content.size / max(edges[-1], 1)
         self._verified: set[int] = set()
 
-    def part(self, group: int) -> Part | None:
-        """Return what the run has of a group, verified; `None` if it has nothing."""
+    def part(self, group: int) -> Part:
+        """Return what the run has of a group, verified."""
         at = self.extents.get(group)
         if at is None:
-            return None
+            raise damaged(self._where, f"it has nothing of group {group}, against the commit record")
         if group not in self._verified:
             if _checksum_of_rows(self._columns, at.start, at.stop) != at.checksum:
                 raise self._damaged(f"the checksum of group {group} does not match")
@@ -133,7 +139,7 @@ class RunFile:
         if self._footer.prefix is not None:
             return IntegerKeys(bytes.fromhex(self._footer.prefix), keys.to_numpy()[at.start : at.stop])
         if pa.types.is_fixed_size_binary(keys.type):
-            return FixedKeys(_matrix(keys)[at.start : at.stop])
+            return FixedKeys(rows_of(keys)[at.start : at.stop])
         hashes, places = (self._columns[name].to_numpy()[at.start : at.stop] for name in (_HASH, _PLACE))
         return VariedKeys(keys.slice(at.start, at.stop - at.start), hashes, places)
 
@@ -146,10 +152,15 @@ class RunFile:
         return NumberValues(np.dtype(list(self._footer.numbers)), columns, gone)
 
     def _damaged(self, why: object) -> StateError:
-        return StateError(
-            f"the run {self._where} is missing or damaged ({why}). Restore it from a copy of the checkpoint and start "
-            "again with the same checkpoint, or start from a savepoint"
-        )
+        return damaged(self._where, why)
+
+
+def damaged(where: str, why: object) -> StateError:
+    """Say that a run cannot be read, and what to do."""
+    return StateError(
+        f"the run {where} is missing or damaged ({why}). Restore it from a copy of the checkpoint and start "
+        "again with the same checkpoint, or start from a savepoint"
+    )
 
 
 def _keys_of(parts: list[Part]) -> KeyColumn:
@@ -186,7 +197,7 @@ def _checksum_of_rows(columns: Mapping[str, pa.Array], start: int, stop: int) ->
     hasher = Hasher()
     for array in columns.values():
         if pa.types.is_fixed_size_binary(array.type):
-            hasher.update(pa.py_buffer(_matrix(array)[start:stop]))
+            hasher.update(pa.py_buffer(rows_of(array)[start:stop]))
         elif pa.types.is_binary(array.type) or pa.types.is_large_binary(array.type):
             offsets, content = flat(array.slice(start, stop - start))
             hasher.update(pa.py_buffer(np.diff(offsets)))
@@ -201,9 +212,3 @@ def _number(view: memoryview, at: int) -> int:
     if not 0 <= at <= len(view) - 4:
         raise ValueError("it is cut off, or not a run")
     return int.from_bytes(view[at : at + 4], "little")
-
-
-def _matrix(array: Any) -> Bytes:
-    width = array.type.byte_width
-    content = np.frombuffer(array.buffers()[1], np.uint8, len(array) * width, array.offset * width)
-    return content.reshape(len(array), width)

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from midstream.state.keys import Bytes, split
-from midstream.state.runs.hashes import Hashes, hashes_of
+from midstream.state.runs.hashes import Hashes, flat, hashes_of
 
 Places = npt.NDArray[np.intp]
 Flags = npt.NDArray[np.bool_]
@@ -33,7 +33,7 @@ _NO_INDEX = np.empty(0, np.uint64), np.empty(0, np.uint32)  # of keys that are n
 class Wanted:
     """Keys that are looked up, in the forms in which runs have theirs; each form is made once, when a run needs it."""
 
-    def __init__(self, keys: list[bytes] | Bytes) -> None:
+    def __init__(self, keys: list[bytes] | Bytes | pa.Array) -> None:
         self._keys = keys
         self._integers: dict[bytes, tuple[npt.NDArray[np.int64], Places]] = {}
 
@@ -43,28 +43,34 @@ class Wanted:
     @property
     def matrix(self) -> Bytes | None:
         """The keys as the rows of a matrix, if they have one width."""
-        return self._keys if isinstance(self._keys, np.ndarray) else self._from_list
+        return self._keys if isinstance(self._keys, np.ndarray) else self._rows
 
     @cached_property
-    def _from_list(self) -> Bytes | None:
-        keys = self._keys
-        width = len(keys[0]) if len(keys) else 0
-        joined = b"".join(keys)
-        if not width or len(joined) != width * len(keys) or {*map(len, keys)} != {width}:
-            return None
-        return np.frombuffer(joined, np.uint8).reshape(len(keys), width)
+    def _rows(self) -> Bytes | None:
+        if len(self) and isinstance(self._keys, list):
+            width, joined = len(self._keys[0]), b"".join(self._keys)
+            if len(joined) == width * len(self) and {*map(len, self._keys)} == {width}:
+                return np.frombuffer(joined, np.uint8).reshape(len(self), width)
+        elif len(self) and pa.types.is_fixed_size_binary(self.array.type):
+            return rows_of(self.array)
+        elif len(self):
+            offsets, content = flat(self.array)
+            widths = np.diff(offsets)
+            if (widths == widths[0]).all():
+                return content.reshape(len(self), int(widths[0]))
+        return None
 
     @cached_property
     def array(self) -> pa.Array:
-        """The keys as an array of binary."""
+        """The keys as an array of binary, of one width or of any."""
         if isinstance(self._keys, list):
             return pa.array(self._keys, pa.binary())
-        return binary(self._keys)
+        return binary(self._keys) if isinstance(self._keys, np.ndarray) else self._keys
 
     @cached_property
     def hashes(self) -> Hashes:
         """The hashes of the keys."""
-        return hashes_of(self.array)
+        return hashes_of(as_binary(self.array))
 
     def integers(self, prefix: bytes) -> tuple[npt.NDArray[np.int64], Places]:
         """Return the keys that are integers behind a prefix, and where in the question they are."""
@@ -83,7 +89,8 @@ class Wanted:
             if self.matrix.shape[1] == width:
                 return self.matrix, np.arange(len(self))
             return np.empty((0, width), np.uint8), np.empty(0, np.intp)
-        fitting = [(i, key) for i, key in enumerate(self._keys) if len(key) == width]
+        keys = self._keys if isinstance(self._keys, list) else self.array.to_pylist()
+        fitting = [(i, key) for i, key in enumerate(keys) if len(key) == width]
         joined = np.frombuffer(b"".join(key for _, key in fitting), np.uint8).reshape(-1, width)
         return joined, np.array([i for i, _ in fitting], np.intp)
 
@@ -261,7 +268,7 @@ class VariedKeys(KeyColumn):
             same = self.hashes[at[asked]] == wanted.hashes[asked]
             asked = asked[same]
             places = self.places[at[asked]]
-            equal = pc.equal(self.keys.take(pa.array(places)), wanted.array.take(pa.array(asked)))
+            equal = pc.equal(self.keys.take(pa.array(places)), as_binary(wanted.array).take(pa.array(asked)))
             hit = equal.to_numpy(zero_copy_only=False)
             found[asked[hit]] = places[hit]
             asked = asked[~hit]
@@ -294,12 +301,12 @@ class VariedKeys(KeyColumn):
         return VariedKeys.indexed(self.keys.take(pa.array(places)))
 
 
-def key_column(keys: list[bytes] | Bytes) -> KeyColumn:
+def key_column(keys: list[bytes] | Bytes | pa.Array) -> KeyColumn:
     """Return keys, which are in order, in the smallest form that fits them."""
     wanted = Wanted(keys)
     rows = wanted.matrix
     if rows is None:
-        return VariedKeys.indexed(wanted.array)
+        return VariedKeys.indexed(as_binary(wanted.array))
     size = rows.shape[1] - _INTEGER
     if size > 0 and len(rows) and (rows[:, :size] == rows[0, :size]).all():
         return IntegerKeys(rows[0, :size].tobytes(), integers_of(rows[:, size:]))
@@ -323,6 +330,18 @@ def binary(rows: Bytes) -> pa.Array:
     """Return the rows of a matrix as an array of binary."""
     content = pa.py_buffer(np.ascontiguousarray(rows))
     return pa.Array.from_buffers(pa.binary(rows.shape[1]), len(rows), [None, content]).cast(pa.binary())
+
+
+def as_binary(array: pa.Array) -> pa.Array:
+    """Return an array of binary of one width, or of any, as one of any."""
+    return array.cast(pa.binary()) if pa.types.is_fixed_size_binary(array.type) else array
+
+
+def rows_of(array: pa.Array) -> Bytes:
+    """Return an array of binary of one width as the rows of a matrix."""
+    width = array.type.byte_width
+    content = np.frombuffer(array.buffers()[1], np.uint8, len(array) * width, array.offset * width)
+    return content.reshape(len(array), width)
 
 
 def integers_of(rows: Bytes) -> npt.NDArray[np.int64]:

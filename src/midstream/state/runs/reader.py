@@ -34,21 +34,15 @@ class RunsReader(Reader):
                 found[i] = value
         return found
 
-    def get_numbers(self, keys: Bytes, dtype: np.dtype[Any]) -> tuple[list[Array], Flags]:
-        """Look up keys, the rows of a matrix, whose values are records of numbers.
-
-        Returns:
-            each number as a column, in the order of the question, 0 where there is no value; and which keys have one.
-        """
-        names = dtype.names or ()
-        columns: list[Array] = [np.zeros(len(keys), dtype[name]) for name in names]
+    def get_numbers(self, keys: Bytes, numbers: np.dtype[Any]) -> tuple[list[Array], Flags]:  # noqa: D102
+        columns: list[Array] = [np.zeros(len(keys), numbers[name]) for name in numbers.names or ()]
         known = np.zeros(len(keys), bool)
         for part, at, places in self._hits(Wanted(keys)):
             values = part.values.take(places)
-            if not (isinstance(values, NumberValues) and values.dtype == dtype):
-                blank = bytes(dtype.itemsize)
+            if not (isinstance(values, NumberValues) and values.dtype == numbers):
+                blank = bytes(numbers.itemsize)
                 rows = b"".join(value or blank for value in values.to_list())
-                values = NumberValues.of_rows(dtype, np.frombuffer(rows, np.uint8).reshape(-1, dtype.itemsize))
+                values = NumberValues.of_rows(numbers, np.frombuffer(rows, np.uint8).reshape(-1, numbers.itemsize))
             there = np.ones(len(at), bool) if part.values.gone is None else part.values.gone[places] == 0
             known[at[there]] = True
             for column, of_run in zip(columns, values.columns, strict=True):

@@ -74,9 +74,11 @@ class ByteValues(ValueColumn):
     gone: Flags | None = None
 
     @classmethod
-    def of_list(cls, values: Sequence[bytes | None]) -> ByteValues:
-        """Take values as they are collected: `None` for a key that is deleted."""
-        array = pa.array(values, pa.binary())
+    def of(cls, values: Sequence[bytes | None] | pa.Array) -> ByteValues:
+        """Take values as they are collected: nothing for a key that is deleted."""
+        array = values if isinstance(values, pa.Array) else pa.array(values, pa.binary())
+        if pa.types.is_fixed_size_binary(array.type):
+            array = array.cast(pa.binary())
         if not array.null_count:
             return cls(array)
         return cls(array.fill_null(b""), array.is_null().cast(pa.uint8()).to_numpy(zero_copy_only=False))
@@ -92,15 +94,16 @@ class ByteValues(ValueColumn):
 
 def joined(values: Sequence[ValueColumn]) -> ValueColumn:
     """Concatenate values: as numbers if all are the same numbers, else as bytes."""
-    first, *others = values
     gone = None
     if any(each.gone is not None for each in values):
         gone = np.concatenate([np.zeros(size_of(v), np.uint8) if v.gone is None else v.gone for v in values])
-    if isinstance(first, NumberValues):
-        same = [v for v in others if isinstance(v, NumberValues) and v.dtype == first.dtype]
-        if len(same) == len(others):
-            columns = zip(first.columns, *(v.columns for v in same), strict=True)
-            return NumberValues(first.dtype, tuple(np.concatenate(column) for column in columns), gone)
+    dtypes = {v.dtype for v in values if isinstance(v, NumberValues)}
+    if len(dtypes) == 1:
+        (dtype,) = dtypes
+        numbers = [number for v in values if (number := _as_numbers(v, dtype)) is not None]
+        if len(numbers) == len(values):
+            columns = zip(*(v.columns for v in numbers), strict=True)
+            return NumberValues(dtype, tuple(np.concatenate(column) for column in columns), gone)
     arrays = [_as_binary(value) for value in values]
     type = pa.large_binary() if any(array.type == pa.large_binary() for array in arrays) else pa.binary()
     return ByteValues(pa.concat_arrays([array.cast(type) for array in arrays]), gone)
@@ -109,6 +112,17 @@ def joined(values: Sequence[ValueColumn]) -> ValueColumn:
 def size_of(values: ValueColumn) -> int:
     """Count values."""
     return len(values.columns[0]) if isinstance(values, NumberValues) else len(values.array)  # type: ignore[attr-defined]
+
+
+def _as_numbers(values: ValueColumn, dtype: np.dtype[Any]) -> NumberValues | None:
+    """Return values as records of numbers, if they have their width."""
+    if not isinstance(values, ByteValues):
+        return values if isinstance(values, NumberValues) and values.dtype == dtype else None
+    blank = bytes(dtype.itemsize)
+    rows = [blank if value is None else value for value in values.to_list()]
+    if any(len(row) != dtype.itemsize for row in rows):
+        return None
+    return NumberValues.of_rows(dtype, np.frombuffer(b"".join(rows), np.uint8).reshape(len(rows), -1))
 
 
 def _as_binary(values: ValueColumn) -> pa.Array:

@@ -13,9 +13,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
-from typing import ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
 
 from midstream.errors import StateError
+from midstream.state.keys import Bytes, split
 from midstream.state.throttle import Throttle
 
 FIRST, LAST = b"\1", b"\xff"
@@ -48,9 +52,29 @@ class Reader(ABC):
     def get_many(self, keys: list[bytes]) -> list[bytes | None]:
         """Look up keys; the answer has the order of the question."""
 
+    def get_numbers(self, keys: Bytes, numbers: np.dtype[Any]) -> tuple[list[npt.NDArray[Any]], npt.NDArray[np.bool_]]:
+        """Look up keys, the rows of a matrix, whose values are records of numbers.
+
+        Returns:
+            each number as a column, in the order of the question, 0 where there is no value; and which keys have one.
+        """
+        blank = bytes(numbers.itemsize)
+        values = self.get_many(split(keys))
+        records = np.frombuffer(b"".join(value or blank for value in values), numbers)
+        known = np.array([value is not None for value in values], bool)
+        return [records[name] for name in numbers.names or ()], known
+
     @abstractmethod
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Walk the entries with `start <= key < stop` in order."""
+
+
+class Readable(Protocol):
+    """What can be looked into."""
+
+    def reader(self) -> AbstractContextManager[Reader]:
+        """Open a view."""
+        ...
 
 
 class GroupStore(ABC):

@@ -9,8 +9,11 @@ from functools import cache
 from midstream.errors import StateError
 from midstream.state.stores.contract import StoreKind
 
-DEFAULT = "lmdb"
-BUILT_IN = {DEFAULT: "midstream.state.stores.lmdb_kind:LmdbKind"}
+DEFAULT, RUNS = "lmdb", "runs"
+BUILT_IN = {
+    DEFAULT: "midstream.state.stores.lmdb_kind:LmdbKind",
+    RUNS: "midstream.state.runs.kind:RunsKind",
+}
 _FORMAT = re.compile(r"[a-z0-9_]+")
 _RESERVED = "base"  # ends names of links to snapshots that are read in place
 

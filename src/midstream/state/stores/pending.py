@@ -9,7 +9,7 @@ import heapq
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from midstream.state.stores.contract import GroupStore, Reader
+from midstream.state.stores.contract import Readable, Reader
 
 Entries = dict[bytes, bytes | None]  # None: deleted
 
@@ -17,7 +17,7 @@ Entries = dict[bytes, bytes | None]  # None: deleted
 class PendingStore:
     """Reads a store as it will be; it cannot be written."""
 
-    def __init__(self, store: GroupStore, changes: Entries) -> None:
+    def __init__(self, store: Readable, changes: Entries) -> None:
         self._store, self._changes = store, changes
 
     @contextmanager

@@ -59,7 +59,7 @@ def test_numbers_are_looked_up_as_columns() -> None:
     runs = [
         summed([2], [20]),
         summed([1, 2, 3], [1, 2, 3], gone=[0, 0, 1]),
-        Part(IntegerKeys(b"\1\1", np.array([3, 5])), ByteValues.of_list([b"hidden", as_bytes])),
+        Part(IntegerKeys(b"\1\1", np.array([3, 5])), ByteValues.of([b"hidden", as_bytes])),
     ]
     (totals, counts), known = RunsReader(runs).get_numbers(key, SUMS)
     assert totals.tolist() == [1, 20, 0, 0, 50]

@@ -22,10 +22,10 @@ def test_a_record_of_numbers_is_its_bytes_in_a_row() -> None:
 
 
 def test_a_deleted_key_has_no_value() -> None:
-    values = ByteValues.of_list([b"a", None, b""])
+    values = ByteValues.of([b"a", None, b""])
     assert values.to_list() == [b"a", None, b""]
     assert values.take(np.array([1, 0])).to_list() == [None, b"a"]
-    assert ByteValues.of_list([b"a"]).gone is None
+    assert ByteValues.of([b"a"]).gone is None
 
 
 def test_the_same_numbers_stay_numbers_and_others_become_bytes() -> None:
@@ -33,7 +33,7 @@ def test_the_same_numbers_stay_numbers_and_others_become_bytes() -> None:
     both = joined([one, other])
     assert isinstance(both, NumberValues)
     assert both.columns[1].tolist() == [2, 4, 1]
-    mixed = joined([one, ByteValues.of_list([None, b"x"])])
+    mixed = joined([one, ByteValues.of([None, b"x"])])
     assert isinstance(mixed, ByteValues)
     assert mixed.to_list() == [*one.to_list(), None, b"x"]
 
@@ -45,4 +45,4 @@ def test_numbers_that_are_deleted_stay_so_beside_others() -> None:
 
 def test_bytes_of_both_sizes_of_arrow_are_joined() -> None:
     large = ByteValues(pa.array([b"a"], pa.large_binary()))
-    assert joined([ByteValues.of_list([b"b"]), large]).to_list() == [b"b", b"a"]
+    assert joined([ByteValues.of([b"b"]), large]).to_list() == [b"b", b"a"]

@@ -53,7 +53,7 @@ def test_a_kind_is_found_by_its_name_or_by_where_it_is_and_made_once():
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("rocksdb", "there is no store 'rocksdb': it is 'lmdb', or where a StoreKind is imported from"),
+        ("rocksdb", "there is no store 'rocksdb': it is 'lmdb' or 'runs', or where a StoreKind is imported from"),
         ("", "there is no store ''"),
         ("tests.outside.whole", "there is no store 'tests.outside.whole'"),
         ("tests.outside.whole:", "there is no store 'tests.outside.whole:'"),

@@ -1,0 +1,54 @@
+"""The change log of a slot as a run: what an epoch has changed, sorted, is what later epochs read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from midstream.checkpoint.records import Report
+from midstream.checkpoint.storage import Storage
+from midstream.state.changelog import LogWriter
+from midstream.state.runs.file import checksum_of_frame, encoded
+from midstream.state.runs.keys import KeyColumn, key_column, rows_of
+from midstream.state.runs.part import Part
+from midstream.state.runs.values import ByteValues, NumberValues, ValueColumn
+
+
+class RunWriter(LogWriter):
+    """Collects the changes of a slot, group by group, and writes them as a run."""
+
+    def write(self, storage: Storage, directory: str, report: Report, *, content: bool = True) -> str:
+        """Write the run, the report in its footer, and return its path; without `content` values are not compared."""
+        self._note(report, content=content)
+        report.is_run = True
+        parts = {group: self._part(keys, values) for group, keys, values in self._batches if len(keys)}
+        about = {"midstream": msgspec.json.encode(report).decode()}
+        return write_run(storage, f"{directory}/{report.slot:04}", parts, about)
+
+    def _part(self, keys: pa.Array, values: pa.Array) -> Part:
+        found: ValueColumn
+        if self._numbers is not None and pa.types.is_fixed_size_binary(values.type):
+            found = NumberValues.of_rows(self._numbers, rows_of(values))
+        else:
+            found = ByteValues.of(values)
+        return sorted_part(key_column(keys), found)
+
+
+def write_run(storage: Storage, stem: str, parts: Mapping[int, Part], about: Mapping[str, str]) -> str:
+    """Write a run and return its path, which ends in the checksum of its frame."""
+    buffer = encoded(parts, about)
+    path = f"{stem}-{os.urandom(6).hex()}-{checksum_of_frame(buffer):016x}.arrow"
+    storage.write_new(path, buffer)
+    return path
+
+
+def sorted_part(keys: KeyColumn, values: ValueColumn) -> Part:
+    """Return different keys and their values in the order of the keys; mostly they are in order."""
+    order = keys.order()
+    if (np.diff(order) == 1).all():
+        return Part(keys, values)
+    return Part(keys.take(order), values.take(order))

@@ -1,0 +1,132 @@
+"""The groups of an operator, read and merged where their runs are; the model is in tests/unit/state/test_model.py."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from midstream.checkpoint.records import RunRef
+from midstream.checkpoint.storage import Storage
+from midstream.errors import StateError
+from midstream.state.history import Head
+from midstream.state.runs import groups
+from midstream.state.runs.groups import RunGroups
+from midstream.state.runs.writer import write_run
+from midstream.state.stores.contract import FIRST, LAST, Readable
+from tests.support.run_parts import Entries, part_of
+
+
+class Runs:
+    """Runs of one operator, the newest first."""
+
+    def __init__(self, root: Path) -> None:
+        self.storage, self.refs = Storage(str(root)), list[RunRef]()
+
+    def add(self, **of_groups: Entries) -> str:
+        """Add a run with entries of groups `g<number>`."""
+        parts = {int(name[1:]): part_of(entries) for name, entries in of_groups.items()}
+        path = write_run(self.storage, "run/0", parts, {})
+        self.refs.insert(0, RunRef(path, tuple((group, len(part)) for group, part in parts.items())))
+        return self.storage.path(path)
+
+    def groups(self) -> RunGroups:
+        """Give them as a task sees them."""
+        head = Head(
+            "job", "sums", self.storage.root, "", len(self.refs) - 1, (None,) * 4, runs=tuple(self.refs), store="runs"
+        )
+        return RunGroups(head)
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Runs:
+    """Give none yet."""
+    return Runs(tmp_path)
+
+
+def contents(store: Readable) -> dict[bytes, bytes]:
+    with store.reader() as reader:
+        return dict(reader.scan(FIRST, LAST))
+
+
+def test_a_group_is_what_its_runs_have_together(runs: Runs) -> None:
+    runs.add(g0={b"\1a": b"1", b"\1b": b"1"}, g2={b"\1c": b"1"})
+    runs.add(g0={b"\1b": None, b"\1d": b"2"})
+    found = runs.groups()
+    assert contents(found.view(0)) == {b"\1a": b"1", b"\1d": b"2"}
+    assert contents(found.view(2)) == {b"\1c": b"1"}
+    assert contents(found.view(3)) == {}
+    assert found.sizes[0][0] == 4
+    assert found.accessed == 3
+
+
+def test_what_the_epoch_has_changed_so_far_lies_over_it(runs: Runs) -> None:
+    runs.add(g1={b"\1a": b"1"})
+    found = runs.groups()
+    found.pending[1] = {b"\1a": None, b"\1b": b"2"}
+    assert contents(found.view(1)) == {b"\1b": b"2"}
+
+
+def test_the_newest_runs_of_some_groups_become_one(runs: Runs) -> None:
+    for value in (b"1", b"2", b"3"):
+        runs.add(g0={b"\1a": value, b"\1" + value: b"x"}, g1={b"\1k": value})
+    found = runs.groups()
+    merged = found.merge({0: 2, 1: 3})
+    assert merged is not None
+    assert merged.groups == ((0, 3, 2), (1, 1, 3))
+    runs.refs = [RunRef(merged.path, ((0, 3), (1, 1))), RunRef(runs.refs[-1].path, ((0, 2),))]
+    assert contents(runs.groups().view(0)) == {b"\1a": b"3", b"\1" + b"1": b"x", b"\1" + b"2": b"x", b"\1" + b"3": b"x"}
+    assert contents(runs.groups().view(1)) == {b"\1k": b"3"}
+
+
+def test_a_group_whose_keys_are_all_deleted_leaves_nothing(runs: Runs) -> None:
+    runs.add(g0={b"\1a": b"1"})
+    runs.add(g0={b"\1a": None})
+    merged = runs.groups().merge({0: 2})
+    assert merged is not None
+    assert merged.groups == ((0, 0, 2),)
+    assert merged.path == ""
+
+
+def test_a_deletion_stays_while_it_hides_something_in_an_older_run(runs: Runs) -> None:
+    runs.add(g0={b"\1a": b"1"})
+    runs.add(g0={b"\1a": None})
+    runs.add(g0={b"\1b": b"2"})
+    merged = runs.groups().merge({0: 2})
+    assert merged is not None
+    runs.refs = [RunRef(merged.path, ((0, 2),)), runs.refs[-1]]
+    assert contents(runs.groups().view(0)) == {b"\1b": b"2"}
+
+
+def test_a_run_that_is_gone_or_has_nothing_of_a_group_is_refused_by_name(runs: Runs) -> None:
+    path = runs.add(g0={b"\1a": b"1"})
+    runs.refs[0] = RunRef(runs.refs[0].path, ((0, 1), (1, 1)))
+    with pytest.raises(StateError, match="nothing of group 1, against the commit record"):
+        runs.groups().view(1)
+    os.unlink(path)
+    groups._open.clear()
+    with pytest.raises(StateError, match=r"the run .* is missing or damaged .* Restore it"):
+        runs.groups().view(0)
+
+
+def test_a_process_keeps_some_runs_open(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(groups, "_MOST_OPEN", 2)
+    groups._open.clear()
+    for number in range(4):
+        runs.add(g0={b"\1%d" % number: b"x"})
+    assert len(contents(runs.groups().view(0))) == 4
+    assert len(groups._open) == 2
+
+
+def test_nothing_is_ever_copied(runs: Runs) -> None:
+    runs.add(g0={b"\1a": b"1"})
+    found = runs.groups()
+    found.bring_all([0])
+    found.bring_whole(0)
+    found.drop(0)
+    assert found.is_whole(0)
+    assert found.lacks_logs_only(0)
+    assert not found.must_come(0)
+    assert (found.restored, found.budget.copied) == (0, 0)
+    assert contents(found.view(0)) == {b"\1a": b"1"}
