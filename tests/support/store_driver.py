@@ -26,7 +26,7 @@ from midstream.state.groups import Groups, groups_of, log_of
 from midstream.state.history import Head, logs_of
 from midstream.state.keys import KeyCodec
 from midstream.state.runs.groups import RunGroups
-from midstream.state.runs.writer import write_run
+from midstream.state.runs.writer import RunWriter, write_run
 from midstream.state.snapshots import Snapshots
 from midstream.state.stores.contract import FIRST, LAST, Readable, Version
 from midstream.state.stores.kinds import DEFAULT, RUNS, store_kind
@@ -155,7 +155,8 @@ class Driver:
                 log.add(group, list(entries), list(entries.values()))
             chosen = sorted(group for group in snapshots if group % 2 == slot and group < self.groups)
             if isinstance(cache, RunGroups):
-                report.merged = cache.merge(self._counts(chosen))
+                assert isinstance(log, RunWriter)
+                log.older = cache.older(self._counts(chosen))
                 chosen = []
             for group in chosen:
                 assert isinstance(cache, Cache)

@@ -53,13 +53,6 @@ class RunRef(msgspec.Struct, frozen=True, array_like=True):
     groups: tuple[tuple[int, int], ...]  # (group, entries)
 
 
-class Merged(msgspec.Struct, frozen=True, array_like=True):
-    """A run that a slot has merged of older ones."""
-
-    path: str
-    groups: tuple[tuple[int, int, int], ...]  # (group, entries, how many of its newest committed runs it is made of)
-
-
 class SnapshotRef(msgspec.Struct, frozen=True, array_like=True):
     """A snapshot of a group as of a committed epoch."""
 
@@ -112,8 +105,7 @@ class Report(msgspec.Struct, kw_only=True):
     caught_up: list[int] = []  # groups that have made up for all they had missed
     copied: int = 0  # bytes of state that came from the durable store
     times: dict[str, float] = {}  # seconds per part of the task
-    is_run: bool = False  # the file is a run
-    merged: Merged | None = None  # a run made of older ones
+    run: list[tuple[int, int, int]] | None = None  # the file is one: (group, entries, older runs that are merged in it)
     failure: str = ""  # the traceback of an exception in the user's code; the rest says nothing then
 
 

@@ -53,22 +53,23 @@ def epoch_of(change: tuple[int, str] | None) -> int:
 
 
 def runs_after(runs: Sequence[RunRef] | None, found: Sequence[tuple[str, Report]]) -> tuple[RunRef, ...] | None:
-    """Put what an epoch has changed before the runs of the epochs before, and what it has merged in their place."""
-    if not any(report.is_run for _, report in found):
+    """Put the runs of an epoch before those of the epochs before, in the place of those that are merged in them."""
+    if all(report.run is None for _, report in found):
         return None if runs is None else tuple(runs)
-    new = [RunRef(path, tuple(report.groups)) for path, report in found if report.is_run and report.groups]
-    merged = [report.merged for _, report in found if report.merged is not None]
-    left = {group: count for each in merged for group, _, count in each.groups}  # group -> runs that are replaced
-    new += [RunRef(each.path, tuple((g, n) for g, n, _ in each.groups if n)) for each in merged if each.path]
+    new, left = [], dict[int, int]()  # group -> how many of its newest runs are replaced
+    for path, report in found:
+        left |= {group: count for group, _, count in report.run or ()}
+        if kept := tuple((group, entries) for group, entries, _ in report.run or () if entries):
+            new.append(RunRef(path, kept))
     for run in runs or ():
-        kept = []
+        stays = []
         for group, entries in run.groups:
             if left.get(group, 0):
                 left[group] -= 1
             else:
-                kept.append((group, entries))
-        if kept:
-            new.append(RunRef(run.path, tuple(kept)))
+                stays.append((group, entries))
+        if stays:
+            new.append(RunRef(run.path, tuple(stays)))
     return tuple(new)
 
 

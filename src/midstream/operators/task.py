@@ -35,6 +35,7 @@ from midstream.state.heat import counted, hottest_first
 from midstream.state.history import Head
 from midstream.state.keys import KeyCodec
 from midstream.state.runs.groups import RunGroups
+from midstream.state.runs.writer import RunWriter
 
 SLOT, GROUP = "_slot", "_group"
 MARKER = -1  # the group of the row that carries a slot's identity
@@ -266,14 +267,14 @@ class SlotTask(ABC):
         return output
 
     def _take_snapshots(self, work: Work, mine: frozenset[int]) -> None:
-        """Take the snapshots that are due, unless this epoch had to read from the store for its rows; or merge runs.
+        """Take the snapshots that are due, unless this epoch had to read from the store for its rows.
 
-        The driver asks for them again.
+        The driver asks for them again. In a store of runs, say which of them are merged with what is written.
         """
         cache = work.cache
         if isinstance(cache, RunGroups):
-            due = {group: count for group, count in self.epoch.merges.items() if group in mine}
-            work.report.merged = cache.merge(due) if due else None
+            assert isinstance(work.log, RunWriter)
+            work.log.older = cache.older({g: count for g, count in self.epoch.merges.items() if g in mine})
         elif not cache.restored:
             for group in sorted(group for group in self.epoch.snapshots & mine if cache.copies.is_here(group)):
                 taken = cache.snapshot(group)

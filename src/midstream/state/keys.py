@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -19,15 +20,24 @@ import pyarrow.compute as pc
 Bytes = npt.NDArray[np.uint8]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Rows:
     """Rows arranged by group and key."""
 
     order: npt.NDArray[np.intp]  # row numbers, sorted by (group, key)
     starts: npt.NDArray[np.intp]  # where in `order` each distinct key begins
     groups: npt.NDArray[np.int32]  # of each distinct key
-    keys: list[bytes]  # each distinct key
-    matrix: Bytes | None  # the distinct keys as a matrix, where the width is fixed
+    distinct: list[bytes] | Bytes  # each distinct key; as the rows of a matrix, where the width is fixed
+
+    @property
+    def matrix(self) -> Bytes | None:
+        """The distinct keys as a matrix, where the width is fixed."""
+        return self.distinct if isinstance(self.distinct, np.ndarray) else None
+
+    @cached_property
+    def keys(self) -> list[bytes]:
+        """Each distinct key; made of the matrix when it is asked for."""
+        return split(self.distinct) if isinstance(self.distinct, np.ndarray) else self.distinct
 
 
 class KeyCodec:
@@ -64,7 +74,7 @@ class KeyCodec:
         chosen = order[starts]
         if not self.fixed:
             keys = encoded.dictionary.take(pa.array(codes[chosen])).to_pylist()
-            return Rows(order, starts, groups[chosen], [prefix + key for key in keys], None)
+            return Rows(order, starts, groups[chosen], [prefix + key for key in keys])
         if matrix is None:
             matrix = self._matrix([column.take(pa.array(chosen)) for column in columns], len(chosen))
         else:
@@ -72,7 +82,7 @@ class KeyCodec:
         if prefix:
             head = np.broadcast_to(np.frombuffer(prefix, np.uint8), (len(matrix), len(prefix)))
             matrix = np.concatenate([head, matrix], axis=1)
-        return Rows(order, starts, groups[chosen], split(matrix), matrix)
+        return Rows(order, starts, groups[chosen], matrix)
 
     def _ranks(self, columns: list[pa.Array], rows: int) -> tuple[npt.NDArray[Any], Bytes | None]:
         """Something that sorts like the keys: the integers themselves, or the keys as byte strings of one width."""

@@ -98,11 +98,11 @@ class SessionTask(AggregateTask):
         sent = {a.name: rows.column(a.name) for a in self.compiled.accumulators if a.name in rows.schema.names}
         if self.combined:  # by the JVM, rows of one moment: its results can only be merged
             moments = np.arange(len(order))
-            each = merger.reduce(sent, Rows(order, moments, groups[order], [], None), True)
+            each = merger.reduce(sent, Rows(order, moments, groups[order], []), True)
             columns = merger.folded(each, moments, starts)
             counts = np.add.reduceat(rows.column("_rows").to_numpy()[order], starts)
         else:
-            columns = merger.reduce(sent, Rows(order, starts, groups[order[starts]], [], None), False)
+            columns = merger.reduce(sent, Rows(order, starts, groups[order[starts]], []), False)
             counts = lengths
         work.lap("fold")
         owners, ends = owners[starts], columns[END]
@@ -119,7 +119,7 @@ class SessionTask(AggregateTask):
     def _by_key(self, rows: pa.RecordBatch, groups: npt.NDArray[np.int32]) -> Rows:
         names = [name for name in self.keys if name != START]
         if not names:
-            return Rows(np.arange(len(groups)), np.zeros(1, np.intp), groups[:1], [b""], None)
+            return Rows(np.arange(len(groups)), np.zeros(1, np.intp), groups[:1], [b""])
         codec = KeyCodec(pa.schema([rows.schema.field(name) for name in names]))
         return codec.arrange([rows.column(name) for name in names], groups, stable=False)
 

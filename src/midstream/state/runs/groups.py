@@ -8,15 +8,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from midstream.checkpoint.layout import run_directory
-from midstream.checkpoint.records import Merged
 from midstream.checkpoint.storage import Storage
 from midstream.state.budget import Budget
 from midstream.state.history import Head
 from midstream.state.runs.file import RunFile, damaged
-from midstream.state.runs.part import Part, merged
+from midstream.state.runs.part import Part
 from midstream.state.runs.reader import RunsReader
-from midstream.state.runs.writer import write_run
+from midstream.state.runs.writer import Older
 from midstream.state.stores.contract import Reader
 from midstream.state.stores.pending import Entries, PendingStore
 
@@ -76,17 +74,9 @@ class RunGroups:
         self.sizes[group] = sum(entries for _, entries in runs), round(size)
         return RunsOfGroup(parts)
 
-    def merge(self, counts: Mapping[int, int]) -> Merged | None:
-        """Merge the newest runs of groups, each some of them; return the run that has them all."""
-        made: dict[int, Part] = {}
-        for group, count in sorted(counts.items()):
-            parts = self._parts(group, count)
-            whole = count == len(self._runs[group])
-            made[group] = merged(parts, whole=whole)
-        kept = {group: part for group, part in made.items() if len(part)}
-        stem = f"{run_directory(self.head.home)}/{self.head.epoch + 1:012}"
-        path = write_run(self._storage, stem, kept, {}) if kept else ""
-        return Merged(path, tuple((group, len(part), counts[group]) for group, part in made.items()))
+    def older(self, counts: Mapping[int, int]) -> dict[int, Older]:
+        """Return the newest runs of groups, as many of each as there are to be merged."""
+        return {g: Older(self._parts(g, count), count == len(self._runs[g])) for g, count in sorted(counts.items())}
 
     def _parts(self, group: int, count: int) -> list[Part]:
         """What the newest runs of a group have of it."""

@@ -356,12 +356,15 @@ def _strings(rows: Bytes) -> npt.NDArray[np.bytes_]:
 
 
 def _found(values: npt.NDArray[Any], wanted: npt.NDArray[Any], places: Places, size: int) -> Places:
+    if not len(values) or not len(wanted):
+        return np.full(size, MISSING)
+    at = np.searchsorted(values, wanted)
+    at[at == len(values)] = 0
+    at[values[at] != wanted] = MISSING
+    if len(at) == size:  # places are all there are, in order
+        return at
     found = np.full(size, MISSING)
-    if len(values) and len(wanted):
-        at = np.searchsorted(values, wanted)
-        at[at == len(values)] = 0
-        hit = values[at] == wanted
-        found[places[hit]] = at[hit]
+    found[places] = at
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -42,11 +43,17 @@ class RunsReader(Reader):
             if not (isinstance(values, NumberValues) and values.dtype == numbers):
                 blank = bytes(numbers.itemsize)
                 rows = b"".join(value or blank for value in values.to_list())
-                values = NumberValues.of_rows(numbers, np.frombuffer(rows, np.uint8).reshape(-1, numbers.itemsize))
-            there = np.ones(len(at), bool) if part.values.gone is None else part.values.gone[places] == 0
-            known[at[there]] = True
-            for column, of_run in zip(columns, values.columns, strict=True):
-                column[at[there]] = of_run[there]
+                records = np.frombuffer(rows, np.uint8).reshape(-1, numbers.itemsize)
+                values = replace(NumberValues.of_rows(numbers, records), gone=values.gone)
+            if values.gone is None:
+                known[at] = True
+                for column, of_run in zip(columns, values.columns, strict=True):
+                    column[at] = of_run
+            else:
+                there = values.gone == 0
+                known[at[there]] = True
+                for column, of_run in zip(columns, values.columns, strict=True):
+                    column[at[there]] = of_run[there]
         return columns, known
 
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:  # noqa: D102
@@ -82,12 +89,13 @@ class RunsReader(Reader):
 
     def _hits(self, wanted: Wanted) -> Iterator[tuple[Part, Array, Array]]:
         """Each run with the keys that it is the newest to have: their places in the question, and in the run."""
-        is_open = np.ones(len(wanted), bool)
+        is_open: Flags | None = None
         for part in self._parts:
             places = part.keys.find(wanted)
-            hits = np.flatnonzero((places != MISSING) & is_open)
+            found = places != MISSING
+            hits = np.flatnonzero(found if is_open is None else found & is_open)
             if len(hits):
-                is_open[hits] = False
+                is_open = ~found if is_open is None else is_open & ~found
                 yield part, hits, places[hits]
                 if not is_open.any():
                     return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import msgspec
 import numpy as np
@@ -14,20 +15,37 @@ from midstream.checkpoint.storage import Storage
 from midstream.state.changelog import LogWriter
 from midstream.state.runs.file import checksum_of_frame, encoded
 from midstream.state.runs.keys import KeyColumn, key_column, rows_of
-from midstream.state.runs.part import Part
+from midstream.state.runs.part import Part, merged
 from midstream.state.runs.values import ByteValues, NumberValues, ValueColumn
 
 
+@dataclass(frozen=True, slots=True)
+class Older:
+    """What the newest runs of a group have of it, to be merged with what is written now."""
+
+    parts: list[Part]  # the newest first
+    whole: bool  # they are all that the group has
+
+
 class RunWriter(LogWriter):
-    """Collects the changes of a slot, group by group, and writes them as a run."""
+    """Collects the changes of a slot, group by group, and writes them as a run, merged with older ones where it may."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.older: dict[int, Older] = {}  # by group
 
     def write(self, storage: Storage, directory: str, report: Report, *, content: bool = True) -> str:
         """Write the run, the report in its footer, and return its path; without `content` values are not compared."""
         self._note(report, content=content)
-        report.is_run = True
         parts = {group: self._part(keys, values) for group, keys, values in self._batches if len(keys)}
+        for group, older in self.older.items():
+            newest = [parts[group]] if group in parts else []
+            parts[group] = merged([*newest, *older.parts], whole=older.whole)
+        counts = {group: len(older.parts) for group, older in self.older.items()}
+        report.run = [(group, len(part), counts.get(group, 0)) for group, part in parts.items()]
         about = {"midstream": msgspec.json.encode(report).decode()}
-        return write_run(storage, f"{directory}/{report.slot:04}", parts, about)
+        stored = {group: part for group, part in parts.items() if len(part)}
+        return write_run(storage, f"{directory}/{report.slot:04}", stored, about)
 
     def _part(self, keys: pa.Array, values: pa.Array) -> Part:
         found: ValueColumn

@@ -15,7 +15,7 @@ from midstream.state.runs import groups
 from midstream.state.runs.groups import RunGroups
 from midstream.state.runs.writer import write_run
 from midstream.state.stores.contract import FIRST, LAST, Readable
-from tests.support.run_parts import Entries, part_of
+from tests.support.run_parts import Entries, entries_of, part_of
 
 
 class Runs:
@@ -68,35 +68,12 @@ def test_what_the_epoch_has_changed_so_far_lies_over_it(runs: Runs) -> None:
     assert contents(found.view(1)) == {b"\1b": b"2"}
 
 
-def test_the_newest_runs_of_some_groups_become_one(runs: Runs) -> None:
+def test_of_each_group_the_newest_runs_are_taken_that_are_to_be_merged(runs: Runs) -> None:
     for value in (b"1", b"2", b"3"):
-        runs.add(g0={b"\1a": value, b"\1" + value: b"x"}, g1={b"\1k": value})
-    found = runs.groups()
-    merged = found.merge({0: 2, 1: 3})
-    assert merged is not None
-    assert merged.groups == ((0, 3, 2), (1, 1, 3))
-    runs.refs = [RunRef(merged.path, ((0, 3), (1, 1))), RunRef(runs.refs[-1].path, ((0, 2),))]
-    assert contents(runs.groups().view(0)) == {b"\1a": b"3", b"\1" + b"1": b"x", b"\1" + b"2": b"x", b"\1" + b"3": b"x"}
-    assert contents(runs.groups().view(1)) == {b"\1k": b"3"}
-
-
-def test_a_group_whose_keys_are_all_deleted_leaves_nothing(runs: Runs) -> None:
-    runs.add(g0={b"\1a": b"1"})
-    runs.add(g0={b"\1a": None})
-    merged = runs.groups().merge({0: 2})
-    assert merged is not None
-    assert merged.groups == ((0, 0, 2),)
-    assert merged.path == ""
-
-
-def test_a_deletion_stays_while_it_hides_something_in_an_older_run(runs: Runs) -> None:
-    runs.add(g0={b"\1a": b"1"})
-    runs.add(g0={b"\1a": None})
-    runs.add(g0={b"\1b": b"2"})
-    merged = runs.groups().merge({0: 2})
-    assert merged is not None
-    runs.refs = [RunRef(merged.path, ((0, 2),)), runs.refs[-1]]
-    assert contents(runs.groups().view(0)) == {b"\1b": b"2"}
+        runs.add(g0={b"\1a": value}, g1={b"\1k": value})
+    older = runs.groups().older({0: 2, 1: 3})
+    assert [entries_of(part) for part in older[0].parts] == [[(b"\1a", b"3")], [(b"\1a", b"2")]]
+    assert [older[0].whole, older[1].whole] == [False, True]
 
 
 def test_a_run_that_is_gone_or_has_nothing_of_a_group_is_refused_by_name(runs: Runs) -> None:

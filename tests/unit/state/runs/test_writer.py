@@ -12,8 +12,8 @@ from midstream.checkpoint.storage import Storage
 from midstream.state.changelog import LogWriter, read_report
 from midstream.state.runs.file import RunFile
 from midstream.state.runs.values import NumberValues
-from midstream.state.runs.writer import RunWriter
-from tests.support.run_parts import entries_of
+from midstream.state.runs.writer import Older, RunWriter
+from tests.support.run_parts import Entries, entries_of, part_of
 
 SUMS = np.dtype([("n", "<i8")])
 
@@ -38,7 +38,7 @@ def test_a_run_has_the_changes_of_each_group_in_the_order_of_keys_and_the_report
     assert entries_of(run.part(5)) == [(b"\1a", None), (b"\1b", b"B"), (b"\2ccc", b"C")]
     assert entries_of(run.part(2)) == [(b"\1z", b"Z")]
     assert report.groups == [(5, 3), (2, 1)]
-    assert report.is_run
+    assert report.run == [(5, 3, 0), (2, 1, 0)]
     assert path.startswith("log/0003-")
 
 
@@ -50,6 +50,26 @@ def test_values_of_known_numbers_are_columns(storage: Storage) -> None:
     values = run.part(0).values
     assert isinstance(values, NumberValues)
     assert values.columns[0].tolist() == [10, 20]
+
+
+def older(*runs: Entries, whole: bool) -> Older:
+    return Older([part_of(entries) for entries in runs], whole)
+
+
+def test_older_runs_are_merged_with_what_is_written(storage: Storage) -> None:
+    log = RunWriter()
+    log.add(0, [b"\1a", b"\1b"], [b"new", None])
+    log.older = {
+        0: older({b"\1b": b"2"}, {b"\1a": b"1", b"\1c": b"1"}, whole=False),  # something lies below: \1b stays deleted
+        1: older({b"\1k": b"2"}, {b"\1k": b"1"}, whole=True),  # has not changed in this epoch
+        2: older({b"\1x": None}, {b"\1x": b"1"}, whole=True),  # nothing is left
+    }
+    run, report, _ = written(storage, log)
+    assert entries_of(run.part(0)) == [(b"\1a", b"new"), (b"\1b", None), (b"\1c", b"1")]
+    assert entries_of(run.part(1)) == [(b"\1k", b"2")]
+    assert sorted(run.extents) == [0, 1]
+    assert report.run == [(0, 3, 2), (1, 1, 2), (2, 0, 2)]
+    assert report.groups == [(0, 2)], "what the epoch has changed, whatever is merged with it"
 
 
 def test_an_epoch_without_changes_leaves_its_report(storage: Storage) -> None:
