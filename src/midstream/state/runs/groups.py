@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from midstream.checkpoint.layout import state_directory
 from midstream.checkpoint.storage import Storage
 from midstream.state.budget import Budget
 from midstream.state.history import Head
@@ -57,6 +58,7 @@ class RunGroups:
         for run in self.head.runs:
             for group, entries in run.groups:
                 self._runs.setdefault(group, []).append((run.path, entries))
+        self._close_others()
 
     def view(self, group: int) -> RunsOfGroup | PendingStore:
         """Return the state of a group, with what this epoch has changed in it so far."""
@@ -77,6 +79,13 @@ class RunGroups:
     def older(self, counts: Mapping[int, int]) -> dict[int, Older]:
         """Return the newest runs of groups, as many of each as there are to be merged."""
         return {g: Older(self._parts(g, count), count == len(self._runs[g])) for g, count in sorted(counts.items())}
+
+    def _close_others(self) -> None:
+        """Close the operator's runs that its state is not made of any more: the disk keeps what a process has open."""
+        home = self._storage.path(state_directory(self.head.home)) + "/"
+        named = {self._storage.path(run.path) for run in self.head.runs}
+        for where in [where for where in _open if where.startswith(home) and where not in named]:
+            del _open[where]
 
     def _parts(self, group: int, count: int) -> list[Part]:
         """What the newest runs of a group have of it."""

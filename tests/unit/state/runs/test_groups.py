@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from midstream.checkpoint.layout import run_directory
 from midstream.checkpoint.records import RunRef
 from midstream.checkpoint.storage import Storage
 from midstream.errors import StateError
@@ -27,7 +28,7 @@ class Runs:
     def add(self, **of_groups: Entries) -> str:
         """Add a run with entries of groups `g<number>`."""
         parts = {int(name[1:]): part_of(entries) for name, entries in of_groups.items()}
-        path = write_run(self.storage, "run/0", parts, {})
+        path = write_run(self.storage, f"{run_directory('sums/000000000000')}/0", parts, {})
         self.refs.insert(0, RunRef(path, tuple((group, len(part)) for group, part in parts.items())))
         return self.storage.path(path)
 
@@ -94,6 +95,16 @@ def test_a_process_keeps_some_runs_open(runs: Runs, monkeypatch: pytest.MonkeyPa
         runs.add(g0={b"\1%d" % number: b"x"})
     assert len(contents(runs.groups().view(0))) == 4
     assert len(groups._open) == 2
+
+
+def test_a_process_closes_runs_that_the_state_is_not_made_of_any_more(runs: Runs) -> None:
+    groups._open.clear()
+    first, second = runs.add(g0={b"\1a": b"1"}), runs.add(g0={b"\1b": b"2"})
+    runs.groups().view(0)
+    assert set(groups._open) == {first, second}
+    del runs.refs[1]
+    runs.groups()
+    assert set(groups._open) == {second}
 
 
 def test_nothing_is_ever_copied(runs: Runs) -> None:
