@@ -78,6 +78,15 @@ class Exchanging:
 
 
 @dataclass(frozen=True, slots=True)
+class HotKey:
+    """The key that had most rows of an operator in an epoch. Of windows: in the pane where it had most."""
+
+    key: str  # its columns as text, each cut after a hundred characters
+    rows: int
+    share: float  # of the operator's rows
+
+
+@dataclass(frozen=True, slots=True)
 class Progress:
     """The report of a committed epoch."""
 
@@ -97,6 +106,7 @@ class Progress:
     state_bytes: dict[str, int] = field(default_factory=dict)  # operator id -> bytes of its state in the caches
     late: dict[str, int] = field(default_factory=dict)  # window operator id -> rows that it did not take
     errors: dict[str, int] = field(default_factory=dict)  # operator id -> rows and timers that it put aside
+    hottest: dict[str, HotKey] = field(default_factory=dict)  # operator id -> the key that had most rows
     durations: dict[str, float] = field(default_factory=dict)  # seconds per step, and "total"
 
     @property

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 import midstream as ms
 from midstream import testing
-from midstream.testing import batches
+from midstream.testing import Live, batches
 
 BIDS = "auction long, bidder string, price long, ts timestamp"
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
@@ -39,6 +39,16 @@ class Total(ms.KeyedFunction):
             self.bidders[row.bidder] = self.bidders.get(row.bidder, 0) + 1
             self.prices.append(row.price)
         yield key, self.total, len(self.bidders), list(self.prices)
+
+
+class Counted(ms.KeyedFunction):
+    """Counts the rows of a key."""
+
+    n = ms.value("long", default=0)
+
+    def process(self, key: Any, rows: list[Any], ctx: ms.Context) -> Any:
+        self.n += len(rows)
+        yield key, self.n
 
 
 def test_a_transform_and_a_sink_give_each_row_once(spark: SparkSession) -> None:
@@ -256,6 +266,25 @@ def _reference(epochs: list[list[tuple[Any, ...]]]) -> list[tuple[Any, ...]]:
                 state[key] = state.get(key, 0.0) / 3 + price
             out.append((*key, sorted(rows)[-1][1], state[key]))
     return out
+
+
+def test_the_hottest_key_of_an_operator_is_reported_and_explained(spark: SparkSession) -> None:
+    rows = [(7, 1)] * 60 + [(key, 1) for key in range(100, 120)]
+
+    def build(flow: ms.Flow, sold: ms.Stream) -> None:
+        sold.key_by("k").aggregate("sums", n=ms.count()).sink("sums_out", ms.sinks.memory())
+        sold.key_by("k").process("each", Counted(), schema="k long, n long").sink("each_out", ms.sinks.memory())
+
+    with Live(spark, build, sold="k long, v long") as live:
+        live.feed("sold", rows)
+        progress = live.progress[-1]
+        assert {id: (hot.key, hot.rows, hot.share) for id, hot in progress.hottest.items()} == {
+            "sums": ("7", 60, 0.75),
+            "each": ("7", 60, 0.75),
+        }
+        explained = live.job.explain()
+    assert "each: 75% of the rows of the newest epoch have the key 7, more than the share of a slot" in explained
+    assert explained.startswith(live.job.plan.explain())
 
 
 def test_a_crash_and_a_failing_task_change_nothing(spark: SparkSession) -> None:

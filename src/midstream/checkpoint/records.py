@@ -84,6 +84,7 @@ class Report(msgspec.Struct, kw_only=True):
     groups: list[tuple[int, int]] = []  # (group, changes), in the order of the rows
     rows: int = 0
     keys: int = 0
+    hottest: tuple[int, str] = (0, "")  # the rows of the key that had most, and the key
     heat: dict[int, int] = {}  # group -> rows that came for it, also those that were put aside
     deadlines: dict[int, tuple[int | None, int | None]] = {}  # group -> next (event, processing) deadline
     snapshots: list[tuple[int, int, str, str, int, int]] = []  # group, epoch, commit, path, size, checksum

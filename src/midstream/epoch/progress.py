@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from midstream.checkpoint.records import Commit, Report
 from midstream.epoch.attempt import Outcome
-from midstream.events import Progress
+from midstream.events import HotKey, Progress
 from midstream.operators.kinds import kind_of
 from midstream.plan import plan as p
 from midstream.state.values import moment_of
@@ -45,6 +45,7 @@ def progress_of(
         state_bytes={id: sum(size for _, size in found.values()) for id, found in sizes.items()},
         late={id: n for id, n in late.items() if kind_of(plan[id]).counts_late} | outcome.late,
         errors={id: n for id, n in errors.items() if plan[id].gives_errors} | outcome.errors,
+        hottest=_hottest(reports),
         durations={**times, **_slowest(reports)},
     )
 
@@ -55,6 +56,15 @@ def _watermarks(commit: Commit, plan: p.Plan) -> dict[str, str | None]:
         for watermark in plan.of(p.Watermark)
         if watermark.id in commit.event_times
     }
+
+
+def _hottest(reports: Mapping[str, Sequence[Report]]) -> dict[str, HotKey]:
+    found = {}
+    for id, of_slots in reports.items():
+        most, key = max((report.hottest for report in of_slots), default=(0, ""))
+        if most:
+            found[id] = HotKey(key, most, most / max(sum(report.rows for report in of_slots), most))
+    return found
 
 
 def _slowest(reports: dict[str, list[Report]]) -> dict[str, float]:

@@ -19,6 +19,7 @@ from midstream.errors import JobError, PlanError
 from midstream.events import Progress
 from midstream.flow.flow import Flow
 from midstream.flow.triggers import Trigger
+from midstream.job.explain import explained_plan
 from midstream.job.savepoint.write import pinned, refuse_used, write_savepoint
 from midstream.modifications import changes
 from midstream.modifications.changes import Change
@@ -69,6 +70,10 @@ class Job:
     def plan(self) -> Plan:
         """The running plan."""
         return self._engine.plans.running.plan
+
+    def explain(self) -> str:
+        """Return the running plan as a tree, and what the newest epoch says of its keys, with what would help."""
+        return explained_plan(self.plan, self.last_progress, lambda id: self._engine.assignment.slots(self.plan, id))
 
     @property
     def query(self) -> StreamingQuery | None:

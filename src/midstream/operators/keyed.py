@@ -26,6 +26,7 @@ _TAKEN = ("_slot", "_group", "_order", "_tie", "_rows", "_epoch", "_broadcast", 
 class KeyedKind(Kind[Node]):
     """What one kind of operator with state means."""
 
+    folds_rows: bool = False  # the rows of a key can be folded before Python sees them
     closes_by_plan: bool = False  # after a change of the plan every group is processed: windows may close earlier
     looks_at_once: bool = False  # after a start from a savepoint every group is processed
 

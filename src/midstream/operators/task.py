@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil
 
@@ -33,11 +33,12 @@ from midstream.state.copying import complete, fetch, seconds_to_look_up
 from midstream.state.groups import Groups, groups_of, log_of
 from midstream.state.heat import counted, hottest_first
 from midstream.state.history import Head
-from midstream.state.keys import KeyCodec
+from midstream.state.keys import KeyCodec, Rows
 from midstream.state.runs.groups import RunGroups
 from midstream.state.runs.writer import RunWriter
 
 SLOT, GROUP = "_slot", "_group"
+_LONGEST = 100  # characters of a key that are reported
 MARKER = -1  # the group of the row that carries a slot's identity
 
 
@@ -96,6 +97,24 @@ class Work:
         now = time.perf_counter()
         self.report.times[part] = self.report.times.get(part, 0.0) + now - self._clock
         self._clock = now
+
+    def count_keys(self, columns: Sequence[pa.Array], rows: Rows, weights: npt.NDArray[np.int64] | None = None) -> None:
+        """Report how many keys came, and which of them has most rows.
+
+        Args:
+            columns: of the keys, as they came.
+            rows: arranged by key.
+            weights: how many rows each of those stands for, where they were folded on the way.
+        """
+        self.report.keys += len(rows.starts)
+        if len(rows.starts):
+            counted = np.ones(len(rows.order), np.int64) if weights is None else weights[rows.order]
+            of_keys = np.add.reduceat(counted, rows.starts)
+            most = int(of_keys.argmax())
+            if of_keys[most] > self.report.hottest[0]:
+                at = int(rows.order[rows.starts[most]])
+                key = ", ".join(str(column[at].as_py())[:_LONGEST] for column in columns)
+                self.report.hottest = (int(of_keys[most]), key)
 
     def keep_pending(self) -> None:
         """Make what was logged so far visible to the rest of this epoch."""

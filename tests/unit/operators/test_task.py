@@ -33,6 +33,13 @@ def test_heat_counts_rows_and_not_keys_that_changed(tmp_path: Path, folded: bool
     assert dict(report.groups) == {1: 1, 2: 2, 4: 1}
 
 
+@pytest.mark.parametrize("folded", [False, True])
+def test_the_key_with_most_rows_is_named(tmp_path: Path, folded: bool):
+    slot = Summing(tmp_path, folded)
+    assert slot.epoch({1: 5_000, 2: 3, 2 + GROUPS: 1, 4: 1}).hottest == (5_000, "1")
+    assert slot.epoch({}).hottest == (0, "")
+
+
 def test_rows_of_a_group_that_two_slots_process_are_counted_once(tmp_path: Path):
     slot = Summing(tmp_path)
     both = Relocation(both={0: (3,)})

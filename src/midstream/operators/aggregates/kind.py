@@ -23,6 +23,8 @@ from midstream.plan.column_names import clash, refuse_taken
 class AggregateKind(KeyedKind[p.Aggregate]):
     """Declared aggregates over keyed rows."""
 
+    folds_rows = True
+
     def resolve(self, operator: p.Aggregate, rows: Resolving) -> Output:
         """Compile the aggregates."""
         time, keys = rows.event_time(*operator.inputs), checked_keys(operator, rows, operator.keys, None)

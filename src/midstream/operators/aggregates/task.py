@@ -59,7 +59,7 @@ class AggregateTask(SlotTask):
         work.lap("sort")
         sent = {a.name: rows.column(a.name) for a in self.compiled.accumulators if a.name in rows.schema.names}
         new = merger.reduce(sent, arranged, self.combined)
-        work.report.keys += len(arranged.starts)
+        work.count_keys(columns, arranged, self.counts(rows))
         work.lap("fold")
         merged = self._merged(work, merger, arranged, new)
         self._log(work, merger, arranged, merged)

@@ -131,9 +131,8 @@ class FunctionTask(SlotTask):
         """Process the rows and timers of a slot."""
         tools = _Tools(self)
         broadcast, rows, groups = self._broadcast_rows(rows, groups)
-        arrived = self._arrived(tools.codec, rows, groups)
+        arrived = self._arrived(work, tools.codec, rows, groups)
         work.report.rows += len(arrived.values)
-        work.report.keys += len(arrived.keys)
         work.lap("sort")
         for group in sorted({*arrived.spans, *(self.epoch.due & owned), *broadcast.groups}):
             store = work.cache.view(group)
@@ -157,14 +156,16 @@ class FunctionTask(SlotTask):
         broadcast = self.broadcast.ordered(rows.filter(pa.array(is_broadcast)), groups[is_broadcast])
         return broadcast, rows.filter(pa.array(~is_broadcast)), groups[~is_broadcast]
 
-    def _arrived(self, codec: KeyCodec, rows: pa.RecordBatch, groups: npt.NDArray[np.int32]) -> _Arrived:
+    def _arrived(self, work: Work, codec: KeyCodec, rows: pa.RecordBatch, groups: npt.NDArray[np.int32]) -> _Arrived:
         """Sort rows, and arrange them by group and key."""
         sorting = in_order(rows, self.order_by)
         names = _names(rows)
         rows, groups = rows.take(pa.array(sorting)), groups[sorting]
-        arranged = codec.arrange([rows.column(key) for key in self.keys], groups)
+        columns = [rows.column(key) for key in self.keys]
+        arranged = codec.arrange(columns, groups)
+        work.count_keys(columns, arranged)
         firsts = pa.array(arranged.order[arranged.starts])
-        keys = _python_keys(self.keys, [rows.column(key).take(firsts) for key in self.keys])
+        keys = _python_keys(self.keys, [column.take(firsts) for column in columns])
         rows = rows.take(pa.array(arranged.order))
         edges = np.append(arranged.starts, rows.num_rows).tolist()
         time_at = names.index(self.event_time) if self.event_time in names else None

@@ -46,7 +46,7 @@ class JoinTask(SlotTask):
         rows, groups = rows.take(pa.array(order)), groups[order]
         codec, columns = self.codec(rows), [rows.column(key) for key in self.keys]
         arranged = codec.arrange(columns, groups)
-        work.report.keys += len(arranged.keys)
+        work.count_keys(columns, arranged)
         work.lap("sort")
         kept = KeptRows(join, form, list(arranged.keys), arranged.groups.tolist(), self.epoch.watermark)
         left, right = self._sides(work, join, kept, form, rows, arranged, owned)

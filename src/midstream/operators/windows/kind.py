@@ -28,6 +28,8 @@ from midstream.plan.windows import BOUNDS
 class WindowKind(KeyedKind[p.Window]):
     """Declared aggregates in each window of event time."""
 
+    folds_rows = True
+
     counts_late = True
     closes_by_plan = True
     looks_at_once = True

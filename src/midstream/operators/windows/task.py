@@ -59,7 +59,7 @@ class WindowTask(AggregateTask):
         work.lap("sort")
         sent = {a.name: rows.column(a.name) for a in self.compiled.accumulators if a.name in rows.schema.names}
         new = merger.reduce(sent, arranged, self.combined) if len(groups) else _nothing(merger)
-        work.report.keys += len(arranged.keys)
+        work.count_keys([rows.column(key) for key in self.keys], arranged, self.counts(rows))
         work.lap("fold")
         merged = self._merged(work, merger, arranged, new) if len(groups) else new
         folded = _Folded(merger, codec, arranged, merged, self._ended(rows, arranged))

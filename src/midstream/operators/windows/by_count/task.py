@@ -53,10 +53,11 @@ class CountTask(SlotTask):
         order = in_order(rows, self.order_by)
         rows, groups = rows.take(pa.array(order)), groups[order]
         codec = self.codec(rows)
-        arranged = codec.arrange([rows.column(key) for key in self.keys], groups)
+        columns = [rows.column(key) for key in self.keys]
+        arranged = codec.arrange(columns, groups)
         rows = rows.take(pa.array(arranged.order))
         work.report.rows += rows.num_rows
-        work.report.keys += len(arranged.keys)
+        work.count_keys(columns, arranged)
         work.lap("sort")
         keys, states = self._at_hand(work, rules, form, rows, arranged, owned)
         work.lap("read")
