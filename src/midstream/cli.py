@@ -131,12 +131,14 @@ def throughput(
     skew: Annotated[float, typer.Option(help="Zipf exponent of the keys, 0: uniform.")] = 0.0,
     epochs: Annotated[int, typer.Option(help="Epochs per contestant and round.")] = 12,
     rounds: Annotated[int, typer.Option(help="Rounds, in rotated order.")] = 3,
+    contestants: Annotated[str, typer.Option(help="Which of them, with commas; all but those in runs if empty.")] = "",
     json: Json = None,
 ) -> None:
     """Count and sum per key: Midstream, Spark's own operators, and the ceiling of any Python operator."""
     from midstream.bench import throughput as bench_throughput
 
-    bench_throughput.run(keys=keys, rows=rows, skew=skew, epochs=epochs, rounds=rounds, json=json)
+    chosen = tuple(contestants.split(",")) if contestants else bench_throughput.DEFAULT
+    bench_throughput.run(keys, rows, skew, epochs, rounds, chosen, json=json)
 
 
 @bench.command()

@@ -1,4 +1,4 @@
-"""Five ways to keep a count and a sum per key; the benchmark runs each over the same rows.
+"""Ways to keep a count and a sum per key; the benchmark runs each over the same rows.
 
 Each takes a `Trial` and returns an `TrialResult`: times of the epochs, and the final result with its rows.
 It does not check itself.
@@ -108,6 +108,16 @@ def transform_with_state(trial: Trial) -> TrialResult:
     return TrialResult(times, state, 0, trial.epochs * trial.per_epoch)
 
 
+def aggregate_in_runs(trial: Trial) -> TrialResult:
+    """A declared aggregate, its state in sorted runs."""
+    return _ours(trial, declared, store="runs")
+
+
+def function_in_runs(trial: Trial) -> TrialResult:
+    """A keyed function, its state in sorted runs."""
+    return _ours(trial, per_key, store="runs")
+
+
 class SumsProcessor(StatefulProcessor):
     """Count and sum per key, written for PySpark's `transformWithState`."""
 
@@ -171,10 +181,10 @@ def saved_sums(spark: SparkSession, savepoint: str) -> DataFrame:
     return spark.read.parquet(os.path.join(savepoint, "state", "sums", "record")).select("key", "n", "total")
 
 
-def _ours(trial: Trial, operator: Callable[[ms.Stream], ms.Stream]) -> TrialResult:
+def _ours(trial: Trial, operator: Callable[[ms.Stream], ms.Stream], **options: Any) -> TrialResult:
     flow = ms.Flow("bench")
     operator(flow.source("rows", trial.stream())).sink("out", ms.sinks.noop())
-    run = run_flow(flow, trial.epochs, trial.directory)
+    run = run_flow(flow, trial.epochs, trial.directory, **options)
     return TrialResult(run.times, saved_sums(trial.spark, run.savepoint), 0, run.committed * trial.per_epoch)
 
 
@@ -208,4 +218,6 @@ CONTESTANTS: dict[str, Callable[[Trial], TrialResult]] = {
     "transform_with_state": transform_with_state,
     "aggregate": aggregate,
     "function": function,
+    "aggregate_in_runs": aggregate_in_runs,
+    "function_in_runs": function_in_runs,
 }

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import StreamingQueryException
 
@@ -114,10 +114,10 @@ def run_query(spark: SparkSession, writer: DataStreamWriter, epochs: int, checkp
     return _times(query, epochs)
 
 
-def run_flow(flow: ms.Flow, epochs: int, directory: str) -> FlowRun:
+def run_flow(flow: ms.Flow, epochs: int, directory: str, **options: Any) -> FlowRun:
     """Run a flow until that many epochs are committed; the job finishes the current epoch before it stops."""
     checkpoint = os.path.join(directory, "checkpoint")
-    job = flow.start(checkpoint, trigger=ms.every(0), cache=os.path.join(directory, "cache"))
+    job = flow.start(checkpoint, trigger=ms.every(0), cache=os.path.join(directory, "cache"), **options)
     assert job.query is not None
     with job:
         try:
