@@ -103,7 +103,10 @@ def test_an_undo_finds_the_old_form(spark: SparkSession, tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     ("migrate", "message"),
-    [(None, "migrate= function"), (lambda old: {"nothing": 1}, "gave nothing; the new state has before, prices, seen")],
+    [
+        (None, "migrate= function"),
+        (lambda old: {"nothing": 1}, "returned nothing; the new state has before, prices, seen"),
+    ],
 )
 def test_state_that_does_not_fit_is_not_touched(
     spark: SparkSession, tmp_path: Path, migrate: Any, message: str

@@ -65,8 +65,10 @@ def write_run(storage: Storage, stem: str, parts: Mapping[int, Part], about: Map
 
 
 def sorted_part(keys: KeyColumn, values: ValueColumn) -> Part:
-    """Return different keys and their values in the order of the keys; mostly they are in order."""
+    """Return keys and their values in the order of the keys; of a key that comes twice the last counts."""
     order = keys.order()
-    if (np.diff(order) == 1).all():
+    is_new = keys.differ_in(order)
+    if is_new.all() and (np.diff(order) == 1).all():  # as it mostly is
         return Part(keys, values)
-    return Part(keys.take(order), values.take(order))
+    last = order[np.append(is_new[1:], True)]
+    return Part(keys.take(last), values.take(last))

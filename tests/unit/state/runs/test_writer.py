@@ -42,6 +42,13 @@ def test_a_run_has_the_changes_of_each_group_in_the_order_of_keys_and_the_report
     assert path.startswith("log/0003-")
 
 
+def test_of_a_key_that_is_changed_twice_the_last_change_counts(storage: Storage) -> None:
+    log = RunWriter()
+    log.add(0, [b"\1a", b"\1b", b"\1c", b"\1b", b"\1a"], [b"1", b"1", b"1", None, b"2"])
+    run, _, _ = written(storage, log)
+    assert entries_of(run.part(0)) == [(b"\1a", b"2"), (b"\1b", None), (b"\1c", b"1")]
+
+
 def test_values_of_known_numbers_are_columns(storage: Storage) -> None:
     keys = np.frombuffer(b"\1\1" + bytes(7) + b"\2" + b"\1\1" + bytes(7) + b"\1", np.uint8).reshape(2, 10)
     log = RunWriter()
