@@ -154,12 +154,13 @@ def test_a_rescaled_operator_keeps_its_slots_over_a_restart_unless_the_script_as
 ) -> None:
     """The plan of a version stays what it was, so a rescale can be undone after a restart too."""
 
-    def start(slots: int) -> ms.Job:
+    def start(slots: int, on_drift: str = "fail") -> ms.Job:
         built = ms.Flow("slots")
         frame = testing.source(spark, str(tmp_path / "input"), SCHEMA, [[(i, i) for i in range(20)]])
         keyed = built.source("rows", frame).key_by("k")
         keyed.aggregate("sums", total=ms.sum("v"), slots=slots).sink("out", ms.sinks.noop())
-        return built.start(tmp_path / "checkpoint", trigger=ms.every(0), cache=tmp_path / "cache")
+        place: dict[str, Any] = {"checkpoint": tmp_path / "checkpoint", "cache": tmp_path / "cache"}
+        return built.start(**place, trigger=ms.every(0), on_drift=on_drift)
 
     def slots_of(job: ms.Job) -> Any:
         return job.plan["sums"].slots  # type: ignore[union-attr]
@@ -173,6 +174,8 @@ def test_a_rescaled_operator_keeps_its_slots_over_a_restart_unless_the_script_as
         job.modifications[0].undo().wait(60)
         assert slots_of(job) == 2
         job.modify(ms.rescale("sums", slots=3)).wait(60)
+    with start(4, on_drift="keep") as job:
+        assert slots_of(job) == 3, "the plan of the checkpoint is kept, its slots too"
     with start(4) as job:
         assert slots_of(job) == 4
         assert job.plan.version not in {one.version for one in job.modifications}

@@ -44,6 +44,7 @@ from midstream.plan.compatibility import (
     difference,
     has_same_slots,
     inheriting,
+    with_all_slots_of,
     with_sinks_of,
     with_slots_of,
 )
@@ -273,6 +274,7 @@ def _plan_to_run(
     new = msgspec.structs.replace(with_slots_of(old, inheriting(old, new)), tuning=old.tuning)
     drift = difference(old, new)
     if not drift:
+        new = with_all_slots_of(old, new) if on_drift == "keep" else new
         version = old.version if has_same_slots(old, new) else journal.next_version()
         return _opened(spark, msgspec.structs.replace(new, version=version), job), None
     kept = with_sinks_of(old, new)

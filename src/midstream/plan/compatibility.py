@@ -5,6 +5,7 @@ Pure: no pyspark, no files, no clock.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -150,15 +151,26 @@ def asked(operator: KeyedOperator) -> int:
 
 def with_slots_of(old: Plan, script: Plan) -> Plan:
     """Let operators that ask for as many slots as before keep the number that they were rescaled to since."""
-    known = {operator.id: operator for operator in old.of(KeyedOperator)}
+    return _with_slots(script, {o.id: o for o in old.of(KeyedOperator) if _slots_in(script, o.id) == asked(o)})
+
+
+def with_all_slots_of(old: Plan, script: Plan) -> Plan:
+    """Let operators keep the number of slots that they have, whatever the script asks for."""
+    return _with_slots(script, {operator.id: operator for operator in old.of(KeyedOperator)})
+
+
+def _with_slots(script: Plan, kept: Mapping[str, KeyedOperator]) -> Plan:
     operators = []
     for operator in script.operators:
-        before = known.get(operator.id)
-        if before is not None and isinstance(operator, KeyedOperator) and operator.slots == asked(before):
-            kept = {"slots": before.slots, "asked": before.asked, "owners": before.owners}
-            operator = msgspec.structs.replace(operator, **kept)
+        if isinstance(operator, KeyedOperator) and operator.id in kept:
+            before = kept[operator.id]
+            operator = msgspec.structs.replace(operator, slots=before.slots, asked=before.asked, owners=before.owners)
         operators.append(operator)
     return msgspec.structs.replace(script, operators=tuple(operators))
+
+
+def _slots_in(plan: Plan, id: str) -> int | None:
+    return next((operator.slots for operator in plan.of(KeyedOperator) if operator.id == id), None)
 
 
 def has_same_slots(one: Plan, other: Plan) -> bool:
