@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +14,7 @@ from pyspark.sql import SparkSession
 
 import midstream as ms
 from midstream import testing
-from midstream.events import After, Event, Exchanging, Step
+from midstream.events import After, Event, Exchanging, Progress, Step
 from midstream.testing import Live
 from tests.spark.test_promises import SCHEMA, flow, lists
 
@@ -47,6 +50,48 @@ def test_a_modification_that_a_start_has_armed_is_waited_for(spark: SparkSession
     assert phases == [ms.Phase.COMPLETED, ms.Phase.COMPLETED]
     assert [o.id for o in job.plan.operators] == ["rows", "big", "more", "out"]
     assert "v >= {limit}" in job.plan["big"].code.source  # type: ignore[union-attr]
+
+
+def test_a_modification_that_was_armed_when_the_driver_died_is_not_overwritten_by_the_next(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """A copy of the checkpoint, made while it is armed, is what a driver that dies then leaves."""
+    armed, resume = threading.Event(), threading.Event()
+
+    def begin(directory: str, **options: Any) -> ms.Job:
+        built = ms.Flow("dies")
+        frame = testing.source(spark, str(tmp_path / "input"), SCHEMA, lists(4))
+        rows = built.source("rows", frame).transform("big", lambda df: df.where("v >= 0"))
+        rows.sink("out", ms.sinks.noop())
+        place = {"checkpoint": tmp_path / directory, "cache": tmp_path / f"{directory}-cache"}
+        return built.start(**place, trigger=ms.every(0), on_drift="keep", **options)
+
+    def stand_still(event: Event) -> None:
+        """Hold an epoch before its plan is decided, once there is a modification to wait for it."""
+        if isinstance(event, Progress) and event.epoch >= 1:
+            armed.set()
+            resume.wait(60)
+
+    job = begin("first", listener=stand_still)
+    assert armed.wait(60)
+    job.modify(ms.replace("big", lambda df: df.where("v >= 10")))
+    wait_until(lambda: [one.phase for one in job.modifications] == [ms.Phase.ARMED])
+    shutil.copytree(tmp_path / "first", tmp_path / "copy")
+    resume.set()
+    job.stop()
+    with begin("copy") as job:
+        job.modify(ms.insert("more", lambda df: df.where("k < 9"), after="big")).wait(60)
+        assert [one.phase for one in job.modifications] == [ms.Phase.COMPLETED, ms.Phase.COMPLETED]
+        assert "v >= 10" in job.plan["big"].code.source  # type: ignore[union-attr]
+        assert "more" in [operator.id for operator in job.plan.operators]
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    """Wait for what no event tells."""
+    end = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.02)
 
 
 def test_a_modification_is_cancelled_wherever_it_stands(spark: SparkSession) -> None:
